@@ -1,0 +1,1 @@
+//! Start a command in a session of its own, and say truthfully whether it started.

@@ -1,0 +1,2 @@
+//! Claim a job's directory, and read and write what is in it.
+fn main() {}

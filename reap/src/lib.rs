@@ -1,0 +1,1 @@
+//! End whole process trees, deepest first, and name what survived.

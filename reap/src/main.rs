@@ -1,0 +1,2 @@
+//! End whole process trees, deepest first, and name what survived.
+fn main() {}

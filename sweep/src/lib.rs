@@ -1,0 +1,1 @@
+//! Turn finished, failed and lost jobs into JSON lines, delivered at least once.

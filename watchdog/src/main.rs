@@ -1,0 +1,2 @@
+//! Run a command under an idle limit and a hard limit, and write its one terminal record.
+fn main() {}
