@@ -1,1 +1,14 @@
-//! End whole process trees, deepest first, and name what survived.
+//! The ground floor: which process is which, what hangs below it, and how a whole tree ends.
+//!
+//! A number alone is never trusted: a process is its pid and its start time ([`process::Proc`]), held
+//! by a pidfd while it is dealt with ([`process::Pin`]). [`tree`] reads the process table, [`hunt`] ends
+//! what a caller points at in it. [`duration`], [`here`] and [`exit`] are what the tools above share:
+//! durations as people write them, the machine we run on, statuses and messages.
+
+pub mod args;
+pub mod duration;
+pub mod exit;
+pub mod here;
+pub mod hunt;
+pub mod process;
+pub mod tree;

@@ -1,2 +1,80 @@
-//! End whole process trees, deepest first, and name what survived.
-fn main() {}
+//! reap: end whole process trees, deepest first, and name what survived.
+//!
+//! - The tree is read before the first signal: its links vanish with the parents.
+//! - TERM, CONT for whoever is stopped, a grace, then list and KILL until nothing is left.
+//! - Each target is held before it is signalled: a reused pid never is.
+//! - Itself, its ancestors, pid 1 and bystanders in a shared group feel nothing.
+
+use std::process::ExitCode;
+
+use reap::args::{self, Args, Ask, Target};
+use reap::exit::{Fail, Status, say};
+use reap::hunt::{self, Fate, Member, Plan};
+use reap::process;
+use reap::tree::Table;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(status) => status.into(),
+        Err(fail) => fail.report("reap"),
+    }
+}
+
+fn run() -> Result<Status, Fail> {
+    match args::parse(lexopt::Parser::from_env())? {
+        Ask::Help => say(include_str!("help.txt")).map(|()| Status::Done),
+        Ask::Version => say(concat!("reap ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| Status::Done),
+        Ask::Run(args) => reap(&args),
+    }
+}
+
+fn reap(args: &Args) -> Result<Status, Fail> {
+    let above = process::ancestors();
+    if let Some(target) = args.targets.iter().find(|target| target.pid == 1 || above.contains(&target.pid)) {
+        let whose = if target.pid == 1 { "it is the system's first process" } else { "reap itself is part of it" };
+        return Err(Fail::new(Status::No, format!("cannot end process {}: {whose}", target.pid)));
+    }
+    // Pinned by start time now: a number that changes hands during the hunt is nobody's target.
+    let targets: Vec<Target> = args.targets.iter().filter_map(living).collect();
+    let mut seeds = |table: &Table| {
+        let same = |target: &&Target| table.get(target.pid).is_some_and(|stat| Some(stat.proc.start) == target.start);
+        targets.iter().filter(same).map(|target| target.pid).collect()
+    };
+    let unreadable = |e: std::io::Error| Fail::cannot("read", "the process table", &e);
+    if args.dry_run {
+        let table = Table::read().map_err(unreadable)?;
+        let roots: Vec<i32> = seeds(&table);
+        return say(table
+            .below(&roots)
+            .iter()
+            .filter(|stat| !stat.is_dead())
+            .map(|stat| format!("{}\n", stat.proc.pid))
+            .collect::<String>())
+        .map(|()| Status::Done);
+    }
+    let mut plan = Plan { grace: args.grace, signal: args.signal, root_first: args.root_first, wake: None };
+    let members = hunt::end(&mut seeds, &mut plan).map_err(unreadable)?;
+    let survived = members.iter().any(|member| member.fate == Fate::Survived);
+    say(members.iter().filter_map(|member| line(member, args.json)).collect::<String>())?;
+    Ok(if survived { Status::No } else { Status::Done })
+}
+
+/// The target with the start time to know it by; `None` where it has ended already.
+fn living(target: &Target) -> Option<Target> {
+    let now = process::stat(target.pid).ok()?.proc.start;
+    (target.start.unwrap_or(now) == now).then_some(Target { start: Some(now), ..*target })
+}
+
+fn line(member: &Member, json: bool) -> Option<String> {
+    let stat = &member.stat;
+    if !json {
+        return (member.fate == Fate::Survived).then(|| format!("{}\n", stat.proc.pid));
+    }
+    let fate = match member.fate {
+        Fate::Ended => "ended",
+        Fate::Killed => "killed",
+        Fate::Survived => "survived",
+    };
+    let name = reap::exit::quoted(&stat.name);
+    Some(format!("{{\"pid\":{},\"start\":{},\"name\":{name},\"fate\":\"{fate}\"}}\n", stat.proc.pid, stat.proc.start))
+}

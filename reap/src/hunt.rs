@@ -1,0 +1,299 @@
+//! Ends processes: a signal deepest first, a grace for those that live, then KILL until nothing is left.
+//!
+//! A tree does not hold still. Parents end and their children no longer hang below them, members fork while
+//! they are listed, a leader's name outlives it. So the hunt goes in rounds: list, signal whoever is new, wait
+//! for those that live, list again. A listing that finds nobody proves little: members that fork and exit all
+//! the time slip through it. So a process group that a target led must answer "no such process" as well,
+//! which is the kernel's own proof; where there is no such group, two listings in a row must be empty.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::process::{self, Pin, Proc, Stat};
+use crate::tree::Table;
+
+/// How long a process that was sent KILL may take to go before it is called a survivor: one in
+/// uninterruptible sleep never does, and nobody should wait for it for ever.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long KILL is repeated against a tree that keeps growing.
+const BOUND: Duration = Duration::from_secs(10);
+
+/// How a hunt goes.
+pub struct Plan<'a> {
+    /// From the first signal to KILL.
+    pub grace: Duration,
+    /// The first signal.
+    pub signal: i32,
+    /// The seeds alone first, the others half a grace later: for supervisors that end their children themselves.
+    pub root_first: bool,
+    /// A descriptor that wants attention while the hunt waits, and the attention.
+    pub wake: Option<(BorrowedFd<'a>, &'a mut dyn FnMut())>,
+}
+
+impl Plan<'_> {
+    /// TERM deepest first, then KILL after `grace`.
+    pub fn after(grace: Duration) -> Plan<'static> {
+        Plan { grace, signal: libc::SIGTERM, root_first: false, wake: None }
+    }
+}
+
+/// What became of a member of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It went on its own or on the first signal.
+    Ended,
+    /// It was sent KILL, and is gone.
+    Killed,
+    /// It is still there.
+    Survived,
+}
+
+/// One process that the hunt has met.
+#[derive(Debug)]
+pub struct Member {
+    /// As it was first seen.
+    pub stat: Stat,
+    /// What became of it.
+    pub fate: Fate,
+    pin: Pin,
+    signalled: bool,
+    killed: Option<Instant>,
+}
+
+impl Member {
+    /// Sends the signal, and CONT after it where the member is stopped: it could not act on it otherwise.
+    fn first_signal(&mut self, signal: i32) {
+        self.signalled = true;
+        if self.pin.signal(signal).is_ok() && self.pin.current().is_some_and(|stat| stat.is_stopped()) {
+            let _ = self.pin.signal(libc::SIGCONT);
+        }
+    }
+
+    fn kill(&mut self) {
+        let _ = self.pin.signal(libc::SIGKILL);
+        self.killed.get_or_insert_with(Instant::now);
+    }
+}
+
+/// Ends the processes that `seeds` points at in each new listing, and everything below them. Returns all that
+/// it met, deepest first as they were found. Already ended is success. An error means that the process
+/// table could not be read: then nothing can be said of what is left.
+///
+/// Never signalled: this process, those above it, pid 1, and whoever merely shares a group or session with a target.
+pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io::Result<Vec<Member>> {
+    let _descriptors = Raised::limit();
+    let mut hunt = Hunt::new();
+    let start = Instant::now();
+    let half = start + plan.grace / 2;
+    let mercy = start + plan.grace;
+    let mut empty = 0;
+    loop {
+        let table = Table::read()?;
+        let roots = seeds(&table);
+        let found = hunt.meet(&table, &roots);
+        let now = Instant::now();
+        let killing = now >= mercy;
+        if found.is_empty() {
+            empty += 1;
+            let led = !hunt.groups.is_empty();
+            let gone = hunt.signal_groups(if killing { libc::SIGKILL } else { 0 });
+            if (gone && (led || empty >= 2)) || now >= mercy + BOUND {
+                break;
+            }
+            continue;
+        }
+        empty = 0;
+        for &index in &found {
+            let member = &mut hunt.members[index];
+            if killing {
+                member.kill();
+            } else if !member.signalled && (!plan.root_first || now >= half || roots.contains(&member.stat.proc.pid)) {
+                member.first_signal(plan.signal);
+            }
+        }
+        if killing {
+            // One call reaches a whole group at once, so that nobody in it can fork away between two readings.
+            hunt.signal_groups(libc::SIGKILL);
+        }
+        let until = match (killing, plan.root_first && now < half) {
+            (true, _) => now + PATIENCE,
+            (false, true) => half,
+            (false, false) => mercy,
+        };
+        hunt.wait_for(&found, until, plan);
+        let stuck = |&index: &usize| {
+            let member: &Member = &hunt.members[index];
+            !member.pin.has_ended() && member.killed.is_some_and(|at| at.elapsed() >= PATIENCE)
+        };
+        if killing && (found.iter().any(stuck) || mercy.elapsed() >= BOUND) {
+            break;
+        }
+    }
+    Ok(hunt.fates())
+}
+
+struct Hunt {
+    members: Vec<Member>,
+    known: HashMap<Proc, usize>,
+    /// Groups and sessions whose leader was a target: id and leader.
+    groups: HashMap<i32, Proc>,
+    sessions: HashMap<i32, Proc>,
+    /// Groups whose only members in the last listing were zombies: they answer, and nobody is there.
+    buried: HashSet<i32>,
+    safe: HashSet<i32>,
+    safe_groups: HashSet<i32>,
+}
+
+impl Hunt {
+    fn new() -> Hunt {
+        let safe: HashSet<i32> = process::ancestors().into_iter().chain([1]).collect();
+        let safe_groups = safe.iter().filter_map(|&pid| process::stat(pid).ok()).map(|stat| stat.group).collect();
+        Hunt {
+            members: Vec::new(),
+            known: HashMap::new(),
+            groups: HashMap::new(),
+            sessions: HashMap::new(),
+            buried: HashSet::new(),
+            safe,
+            safe_groups,
+        }
+    }
+
+    /// Takes hold of every living member in this listing, and returns them, deepest first.
+    fn meet(&mut self, table: &Table, roots: &[i32]) -> Vec<usize> {
+        // An id that its leader has left lives on with the members; one with a new leader is a stranger's.
+        for led in [&mut self.groups, &mut self.sessions] {
+            led.retain(|id, leader| table.get(*id).is_none_or(|stat| stat.proc == *leader));
+        }
+        let (dead, living): (Vec<&Stat>, Vec<&Stat>) = table.iter().partition(|stat| stat.is_dead());
+        self.buried = dead.iter().map(|stat| stat.group).collect();
+        for stat in &living {
+            self.buried.remove(&stat.group);
+        }
+        let orphans = living
+            .iter()
+            .filter(|stat| self.groups.contains_key(&stat.group) || self.sessions.contains_key(&stat.session));
+        let mut roots: Vec<i32> = roots.iter().copied().chain(orphans.map(|stat| stat.proc.pid)).collect();
+        // What hangs below pid 1 or below our own ancestors is the whole machine.
+        roots.retain(|pid| !self.safe.contains(pid));
+        let mut found = Vec::new();
+        for stat in table.below(&roots) {
+            if stat.is_dead() || self.safe.contains(&stat.proc.pid) {
+                continue;
+            }
+            if let Some(&index) = self.known.get(&stat.proc) {
+                found.push(index);
+            } else if let Some(pin) = Pin::take(stat.proc) {
+                found.push(self.members.len());
+                self.known.insert(stat.proc, self.members.len());
+                if stat.group == stat.proc.pid && !self.safe_groups.contains(&stat.group) {
+                    self.groups.insert(stat.group, stat.proc);
+                }
+                if stat.session == stat.proc.pid {
+                    self.sessions.insert(stat.session, stat.proc);
+                }
+                self.members.push(Member {
+                    stat: stat.clone(),
+                    fate: Fate::Ended,
+                    pin,
+                    signalled: false,
+                    killed: None,
+                });
+            }
+        }
+        found
+    }
+
+    /// Sends `signal` (0: only asks) to every group that a target led; says whether nobody is left in them.
+    fn signal_groups(&mut self, signal: i32) -> bool {
+        // SAFETY: kill(2) takes two integers and touches no memory of ours. The number of a group is not
+        // given away while the group has members, and a new leader was looked for in this very listing.
+        self.groups.retain(|&group, _| Errno::result(unsafe { libc::kill(-group, signal) }) != Err(Errno::ESRCH));
+        self.groups.keys().all(|group| self.buried.contains(group))
+    }
+
+    /// Waits until all of `found` have ended, or until the deadline.
+    fn wait_for(&self, found: &[usize], until: Instant, plan: &mut Plan<'_>) {
+        for &index in found {
+            let pin = &self.members[index].pin;
+            while !pin.wait(until, plan.wake.as_ref().map(|(fd, _)| *fd)) && Instant::now() < until {
+                if let Some((fd, attend)) = &mut plan.wake
+                    && process::readable(*fd)
+                {
+                    attend();
+                }
+            }
+        }
+    }
+
+    fn fates(mut self) -> Vec<Member> {
+        for member in &mut self.members {
+            member.fate = match (member.pin.has_ended(), member.killed) {
+                (false, _) => Fate::Survived,
+                (true, Some(_)) => Fate::Killed,
+                (true, None) => Fate::Ended,
+            };
+        }
+        self.members
+    }
+}
+
+/// The soft limit of descriptors, raised while a crowd is held by pidfds and put back afterwards.
+struct Raised(u64, u64);
+
+impl Raised {
+    fn limit() -> Option<Raised> {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok()?;
+        Some(Raised(soft, hard))
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, self.0, self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn start(script: &str) -> Child {
+        Command::new("sh").args(["-c", script]).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_tree_that_ignores_term_is_killed_after_the_grace() {
+        let mut child = start("trap '' TERM; sleep 60 & sleep 60");
+        let root = i32::try_from(child.id()).unwrap();
+        let pin = Pin::take(process::stat(root).unwrap().proc).unwrap();
+        while Table::read().unwrap().children(root).count() < 2 {
+            std::thread::yield_now();
+        }
+        let members = end(&mut |_| vec![root], &mut Plan::after(Duration::from_millis(50))).unwrap();
+        assert!(pin.has_ended());
+        child.wait().unwrap();
+        assert_eq!(members.len(), 3);
+        assert_eq!(members.last().unwrap().stat.proc.pid, root, "the root comes last");
+        assert_eq!(members.last().unwrap().fate, Fate::Killed);
+    }
+
+    #[test]
+    fn nobody_to_end_is_success() {
+        assert!(end(&mut |_| vec![], &mut Plan::after(Duration::ZERO)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn it_never_signals_itself_or_those_above_it() {
+        let above = process::ancestors();
+        assert!(end(&mut |_| above.clone(), &mut Plan::after(Duration::ZERO)).unwrap().is_empty());
+    }
+}

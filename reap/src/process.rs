@@ -1,0 +1,250 @@
+//! One process: what the kernel says of it, and a hold on it that a reused number cannot fool.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// A process: its number and its start time in clock ticks since boot. A pid never travels alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Proc {
+    /// The number.
+    pub pid: i32,
+    /// Field 22 of proc_pid_stat(5).
+    pub start: u64,
+}
+
+/// One line of proc_pid_stat(5): the fields that tell who belongs to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The process.
+    pub proc: Proc,
+    /// Its parent's pid.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
+    /// The state letter: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
+    pub state: u8,
+    /// How many threads it has.
+    pub threads: u32,
+    /// The command's name, at most 15 bytes of anything.
+    pub name: String,
+}
+
+impl Stat {
+    /// Reads the line. The name may hold spaces, parentheses and line ends, so the last `)` ends it.
+    pub fn parse(line: &[u8]) -> Option<Stat> {
+        let open = line.iter().position(|&b| b == b'(')?;
+        let close = line.iter().rposition(|&b| b == b')')?;
+        let pid = std::str::from_utf8(line.get(..open)?).ok()?.trim().parse().ok()?;
+        let name = String::from_utf8_lossy(line.get(open + 1..close)?).into_owned();
+        let mut fields = std::str::from_utf8(line.get(close + 1..)?).ok()?.split_ascii_whitespace();
+        let state = *fields.next()?.as_bytes().first()?;
+        let parent = fields.next()?.parse().ok()?;
+        let group = fields.next()?.parse().ok()?;
+        let session = fields.next()?.parse().ok()?;
+        let threads = fields.nth(13)?.parse().ok()?;
+        let start = fields.nth(1)?.parse().ok()?;
+        Some(Stat { proc: Proc { pid, start }, parent, group, session, state, threads, name })
+    }
+
+    /// Whether it has ended. A leader that left its other threads behind shows `Z` and lives.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, b'X' | b'x') || (self.state == b'Z' && self.threads <= 1)
+    }
+
+    /// Whether a signal or a terminal has stopped it.
+    pub fn is_stopped(&self) -> bool {
+        self.state == b'T'
+    }
+}
+
+/// What the kernel says of `pid`; an error where it is gone or hidden.
+pub fn stat(pid: i32) -> io::Result<Stat> {
+    let line = fs::read(format!("/proc/{pid}/stat"))?;
+    Stat::parse(&line).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// This process.
+pub fn me() -> io::Result<Proc> {
+    stat(own_pid()).map(|stat| stat.proc)
+}
+
+/// This process's number.
+pub fn own_pid() -> i32 {
+    nix::unistd::getpid().as_raw()
+}
+
+/// This process and everyone above it, from the nearest up: those whom no tool of ours ever signals.
+pub fn ancestors() -> Vec<i32> {
+    let mut line = vec![own_pid()];
+    while let Some(&pid) = line.last()
+        && let Ok(stat) = stat(pid)
+        && stat.parent > 0
+        && !line.contains(&stat.parent)
+    {
+        line.push(stat.parent);
+    }
+    line
+}
+
+/// Whether the environment that `pid` was started with holds the entry `NAME=value`. What cannot be
+/// read (another user's, a process that is going) does not hold it.
+pub fn started_with(pid: i32, entry: &str) -> bool {
+    let mut environment = Vec::new();
+    fs::File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| file.take(1 << 22).read_to_end(&mut environment))
+        .is_ok_and(|_| environment.split(|&b| b == 0).any(|one| one == entry.as_bytes()))
+}
+
+/// A hold on one process: signals go to it or to nobody.
+#[derive(Debug)]
+pub struct Pin {
+    /// Whom it holds.
+    pub proc: Proc,
+    /// pidfd_open(2), where the kernel has it and the descriptors suffice.
+    fd: Option<OwnedFd>,
+}
+
+impl Pin {
+    /// Takes hold of a process; `None` where it has ended or its number is somebody else's by now.
+    pub fn take(proc: Proc) -> Option<Pin> {
+        let fd = match pidfd_open(proc.pid) {
+            Ok(fd) => Some(fd),
+            Err(Errno::ESRCH) => return None,
+            // ENOSYS before Linux 5.3, EMFILE in a crowd: the start time is looked at before each signal.
+            Err(_) => None,
+        };
+        let pin = Pin { proc, fd };
+        // Once it is held, the number cannot change hands: if the start time is right now, it stays right.
+        pin.current().filter(|stat| !stat.is_dead()).map(|_| pin)
+    }
+
+    /// What the kernel says of it now; `None` where the number is free or somebody else's.
+    pub fn current(&self) -> Option<Stat> {
+        stat(self.proc.pid).ok().filter(|stat| stat.proc == self.proc)
+    }
+
+    /// The descriptor that polls readable once the process has ended.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Sends a signal; `ESRCH` where the process is gone.
+    pub fn signal(&self, signal: i32) -> Result<(), Errno> {
+        let Some(fd) = &self.fd else {
+            self.current().ok_or(Errno::ESRCH)?;
+            // SAFETY: kill(2) takes two integers and touches no memory of ours.
+            return Errno::result(unsafe { libc::kill(self.proc.pid, signal) }).map(drop);
+        };
+        // SAFETY: the descriptor is an open pidfd, the null siginfo means "as kill(2) would".
+        let sent = unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0)
+        };
+        Errno::result(sent).map(drop)
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        match &self.fd {
+            Some(fd) => readable(fd.as_fd()),
+            None => self.current().is_none_or(|stat| stat.is_dead()),
+        }
+    }
+
+    /// Waits until it has ended or the deadline is over; `wake` readable ends the wait too. Says whether it has ended.
+    pub fn wait(&self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
+        let Some(fd) = self.fd() else {
+            // Without a pidfd there is no event to wait for: a look every few milliseconds.
+            if !self.has_ended() {
+                std::thread::sleep(left(deadline).min(Duration::from_millis(5)));
+            }
+            return self.has_ended();
+        };
+        let mut fds: Vec<PollFd> =
+            std::iter::once(fd).chain(wake).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let _ = poll(&mut fds, timeout(deadline));
+        fds[0].any().unwrap_or(false)
+    }
+}
+
+/// How long until the deadline.
+pub fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// The deadline for poll(2), rounded up to its milliseconds: never early.
+pub fn timeout(deadline: Instant) -> PollTimeout {
+    let millis = left(deadline).as_nanos().div_ceil(1_000_000);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}
+
+/// Whether the descriptor can be read without waiting.
+pub fn readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: pidfd_open(2) takes two integers; a descriptor that it returns is ours alone.
+    unsafe {
+        let fd = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
+        Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(|_| Errno::EBADF)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, state: char, threads: u32) -> String {
+        format!(
+            "4242 ({name}) {state} 7 8 9 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 {threads} 0 123456 2236416 241 18446744073709551615"
+        )
+    }
+
+    #[test]
+    fn a_hostile_name_does_not_move_the_fields() {
+        for name in ["sleep", "a) Z 1 (b", "", ")", "((", ") R 1 1 1 (", "x\ny", "tab\t"] {
+            let stat = Stat::parse(line(name, 'S', 1).as_bytes()).unwrap();
+            assert_eq!(stat.proc, Proc { pid: 4242, start: 123_456 });
+            assert_eq!((stat.parent, stat.group, stat.session, stat.state), (7, 8, 9, b'S'));
+            assert_eq!(stat.name, name);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_cut_short_is_no_process() {
+        let whole = line("x", 'S', 1);
+        for end in 0..whole.find("123456").unwrap() {
+            assert_eq!(Stat::parse(&whole.as_bytes()[..end]), None, "at {end}");
+        }
+        assert_eq!(Stat::parse(b"12 (\xff\xfe) S"), None);
+    }
+
+    #[test]
+    fn a_zombie_is_dead_unless_its_threads_run_on() {
+        assert!(Stat::parse(line("x", 'Z', 1).as_bytes()).unwrap().is_dead());
+        assert!(!Stat::parse(line("x", 'Z', 3).as_bytes()).unwrap().is_dead());
+        assert!(!Stat::parse(line("x", 'T', 1).as_bytes()).unwrap().is_dead());
+    }
+
+    #[test]
+    fn we_are_the_first_of_our_ancestors_and_pid_1_the_last() {
+        let line = ancestors();
+        assert_eq!(line[0], own_pid());
+        assert!(line.len() > 1);
+    }
+
+    #[test]
+    fn a_pin_with_another_start_time_is_not_taken() {
+        let me = me().unwrap();
+        assert!(Pin::take(me).is_some());
+        assert!(Pin::take(Proc { start: me.start + 1, ..me }).is_none());
+    }
+}

@@ -1,0 +1,131 @@
+//! The process table at one moment, and what hangs below a process in it.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+
+use nix::dir::Dir;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+use crate::process::Stat;
+
+/// Every process that could be read. No single reading is the truth: while it is made, processes fork and end.
+#[derive(Debug, Default)]
+pub struct Table {
+    stats: Vec<Stat>,
+    children: HashMap<i32, Vec<usize>>,
+    at: HashMap<i32, usize>,
+}
+
+impl Table {
+    /// Reads /proc once: each process's stat, which gives parent, group, session and start time together.
+    /// Entries that vanish or are hidden are left out.
+    pub fn read() -> io::Result<Table> {
+        let mut proc = Dir::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let pids: Vec<String> = proc
+            .iter()
+            .flatten()
+            .filter_map(|entry| {
+                entry.file_name().to_str().ok().filter(|n| n.as_bytes()[0].is_ascii_digit()).map(str::to_owned)
+            })
+            .collect();
+        if pids.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "/proc shows no process"));
+        }
+        let mut stats = Vec::with_capacity(pids.len());
+        let mut line = Vec::with_capacity(512);
+        for pid in pids {
+            line.clear();
+            let opened =
+                openat(proc.as_fd(), format!("{pid}/stat").as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+            let Ok(fd) = opened else { continue };
+            if std::fs::File::from(fd).read_to_end(&mut line).is_ok() {
+                stats.extend(Stat::parse(&line));
+            }
+        }
+        Ok(Table::new(stats))
+    }
+
+    /// A table of the given processes.
+    pub fn new(stats: Vec<Stat>) -> Table {
+        let mut children: HashMap<i32, Vec<usize>> = HashMap::new();
+        for (index, stat) in stats.iter().enumerate() {
+            children.entry(stat.parent).or_default().push(index);
+        }
+        let at = stats.iter().enumerate().map(|(index, stat)| (stat.proc.pid, index)).collect();
+        Table { stats, children, at }
+    }
+
+    /// The process with this number.
+    pub fn get(&self, pid: i32) -> Option<&Stat> {
+        self.at.get(&pid).map(|&index| &self.stats[index])
+    }
+
+    /// All of them, in the kernel's order.
+    pub fn iter(&self) -> impl Iterator<Item = &Stat> {
+        self.stats.iter()
+    }
+
+    /// The children of `pid`.
+    pub fn children(&self, pid: i32) -> impl Iterator<Item = &Stat> {
+        self.children.get(&pid).into_iter().flatten().map(|&index| &self.stats[index])
+    }
+
+    /// The roots and everything below them, deepest first: children die before their parents could
+    /// start them again.
+    pub fn below(&self, roots: &[i32]) -> Vec<&Stat> {
+        let mut depth: HashMap<i32, usize> = HashMap::new();
+        let mut open: Vec<(i32, usize)> = roots.iter().map(|&pid| (pid, 0)).collect();
+        while let Some((pid, level)) = open.pop() {
+            // A root may hang below another one; the greater depth counts. A loop in a table read while
+            // parents change cannot go deeper than there are processes.
+            if level > self.stats.len() || depth.get(&pid).is_some_and(|&known| known >= level) {
+                continue;
+            }
+            depth.insert(pid, level);
+            open.extend(self.children(pid).map(|child| (child.proc.pid, level + 1)));
+        }
+        let mut found: Vec<(usize, &Stat)> =
+            depth.iter().filter_map(|(&pid, &level)| Some((level, self.get(pid)?))).collect();
+        found.sort_by_key(|&(level, stat)| (std::cmp::Reverse(level), stat.proc.pid));
+        found.into_iter().map(|(_, stat)| stat).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Proc;
+
+    fn stat(pid: i32, parent: i32) -> Stat {
+        let proc = Proc { pid, start: 1 };
+        Stat { proc, parent, group: pid, session: pid, state: b'S', threads: 1, name: String::new() }
+    }
+
+    fn pids(found: &[&Stat]) -> Vec<i32> {
+        found.iter().map(|s| s.proc.pid).collect()
+    }
+
+    #[test]
+    fn the_deepest_come_first() {
+        let table = Table::new(vec![stat(2, 1), stat(3, 2), stat(4, 3), stat(5, 2), stat(9, 1)]);
+        assert_eq!(pids(&table.below(&[2])), [4, 3, 5, 2]);
+        assert_eq!(pids(&table.below(&[3, 2])), [4, 3, 5, 2]);
+        assert_eq!(pids(&table.below(&[77])), [0; 0]);
+    }
+
+    #[test]
+    fn a_loop_of_parents_ends() {
+        let table = Table::new(vec![stat(2, 3), stat(3, 2), stat(4, 4)]);
+        let mut found = pids(&table.below(&[2, 4]));
+        found.sort_unstable();
+        assert_eq!(found, [2, 3, 4]);
+    }
+
+    #[test]
+    fn the_real_table_holds_this_process() {
+        let table = Table::read().unwrap();
+        assert!(table.get(crate::process::own_pid()).is_some());
+    }
+}
