@@ -1,2 +1,28 @@
-//! Claim a job's directory, and read and write what is in it.
-fn main() {}
+//! jobdir: claim a job's directory, and read and write what is in it.
+//!
+//! - A claim is one rename: nobody sees half of it, and a given id is claimed once.
+//! - What is read is settled first: a dead job says so, to every reader alike.
+//! - Waiting ends in time, and "not yet" never looks like "failed".
+//! - Nothing is believed that is not safely ours: no link is followed, no FIFO blocks.
+
+use std::process::ExitCode;
+
+use jobdir::args::{self, Ask};
+use reap::exit::{Fail, Status, say};
+
+mod verbs;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(status) => status.into(),
+        Err(fail) => fail.report("jobdir"),
+    }
+}
+
+fn run() -> Result<Status, Fail> {
+    match args::parse(lexopt::Parser::from_env(), verbs::own_job().is_some())? {
+        Ask::Help => say(include_str!("help.txt")).map(|()| Status::Done),
+        Ask::Version => say(concat!("jobdir ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| Status::Done),
+        Ask::Run(root, verb) => verbs::run(root, verb),
+    }
+}

@@ -1,0 +1,55 @@
+//! Asks the owner of a job to stop. It reaps its tree and records the end itself.
+
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use reap::exit::{Fail, Status};
+
+use crate::commit::{self, Outcome, Reserve};
+use crate::job::Job;
+use crate::meta::Origin;
+use crate::owner::Lock;
+use crate::record::{End, Reason};
+use crate::settle::{self, State};
+use crate::word::Word;
+
+/// Asks for the end and returns. A claimed job that nobody has started ends at once; an end that came first stands.
+pub fn cancel(job: &Job) -> Result<(), Fail> {
+    let cannot = |status, why: &str| Err(Fail::new(status, format!("cannot cancel job {}: {why}", job.id)));
+    // An owner is reached by its fingerprint, which it writes right after it has taken the lock.
+    let patience = Instant::now() + Duration::from_secs(1);
+    loop {
+        let live = match settle::settle_one(job) {
+            State::Ended(_) => return Ok(()),
+            State::Damaged(why) | State::Unclear(why) => return cannot(Status::Broken, &why),
+            State::Foreign => return cannot(Status::NoJob, "it is no job"),
+            State::Live(live) => live,
+        };
+        if let Some(pin) = live.owner.as_ref().and_then(|owner| owner.pin(&Origin::here())) {
+            match pin.signal(libc::SIGTERM) {
+                Ok(()) => return Ok(()),
+                Err(Errno::ESRCH) => continue,
+                Err(e) => return cannot(Status::No, &reap::exit::reason(&e.into())),
+            }
+        }
+        if live.word == Word::Claimed && live.owner.is_none() {
+            match Lock::take(job, Duration::ZERO) {
+                Ok(Some(_lock)) if job.owner().is_none() => {
+                    let end = End::new(Word::Failed, Reason::Cancelled, "cancelled before it was started".to_owned());
+                    let text = end.to_json(&job.id, &live.meta, None);
+                    return match commit::commit(job, &text, end.word, &mut Reserve::default()) {
+                        Ok(Outcome::Won | Outcome::Lost) => Ok(()),
+                        Err(e) => cannot(Status::Broken, &reap::exit::reason(&e)),
+                    };
+                }
+                Ok(_) => {}
+                Err(e) => return cannot(Status::Broken, &reap::exit::reason(&e)),
+            }
+        }
+        if Instant::now() >= patience {
+            return cannot(Status::No, "its owner cannot be reached from here");
+        }
+        // The owner is between its lock and its fingerprint, which takes microseconds and gives no event.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

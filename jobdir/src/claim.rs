@@ -1,0 +1,198 @@
+//! Claims a job: builds its directory under a hidden name, then renames it into place. Nobody ever sees half a job,
+//! and the rename fails where the id is taken.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use fs2::FileExt;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, RenameFlags, renameat2};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::linkat;
+use reap::exit::{Fail, Status};
+use reap::here;
+
+use crate::files;
+use crate::id;
+use crate::job::Job;
+use crate::json::{self, Object};
+use crate::meta::{Meta, Origin};
+use crate::root::{Root, rename_new};
+use crate::windows::Windows;
+use crate::word::Word;
+
+/// What a caller wants claimed.
+pub struct Order<'a> {
+    /// The caller's correlation id; `None`: one is minted.
+    pub id: Option<String>,
+    /// What the caller calls this kind of job.
+    pub name: Option<String>,
+    /// The caller's members: an object on one line.
+    pub meta: String,
+    /// All windows.
+    pub windows: Windows,
+    /// The request, to be stored before the claim returns.
+    pub input: Option<(&'a mut dyn Read, &'a Path)>,
+}
+
+/// How a claim ends.
+#[derive(Debug)]
+pub enum Claimed {
+    /// It is ours.
+    Ours(Job),
+    /// The id is another job's.
+    Taken(Job),
+}
+
+/// Claims a job. Any error is a lost claim, and leaves nothing behind.
+pub fn claim(root: &Root, order: Order<'_>) -> Result<Claimed, Fail> {
+    let cannot = |e: io::Error| Fail::cannot("claim a job in", root.path.display(), &e);
+    let hidden = files::hidden(files::CLAIMING).map_err(cannot)?;
+    mkdirat(&root.jobs, hidden.as_str(), Mode::from_bits_truncate(0o755)).map_err(|e| cannot(e.into()))?;
+    let claimed = build(root, &hidden, order);
+    if !matches!(claimed, Ok(Claimed::Ours(_))) {
+        files::remove_tree(root.jobs.as_fd(), hidden.as_str()).map_err(cannot)?;
+    }
+    claimed
+}
+
+fn build(root: &Root, hidden: &str, mut order: Order<'_>) -> Result<Claimed, Fail> {
+    let cannot = |e: io::Error| Fail::cannot("claim a job in", root.path.display(), &e);
+    let dir = files::open_dir(root.jobs.as_fd(), hidden).map_err(cannot)?;
+    // Tells prune that somebody is still at work here.
+    let making = File::from(dir.try_clone().map_err(cannot)?);
+    FileExt::try_lock_exclusive(&making)
+        .or_else(|e| if e.kind() == io::ErrorKind::WouldBlock { Err(e) } else { Ok(()) })
+        .map_err(cannot)?;
+    if let Some((from, path)) = order.input.take() {
+        store(&dir.as_fd(), from).map_err(|e| Fail::cannot("store input", path.display(), &e))?;
+    }
+    for name in [files::PID, files::LOG] {
+        files::create(dir.as_fd(), name, b"").map_err(cannot)?;
+    }
+    files::create(dir.as_fd(), files::STATUS, format!("{}\n", Word::Claimed).as_bytes()).map_err(cannot)?;
+    let meta = Meta {
+        claim: id::random(16).map_err(cannot)?,
+        name: order.name,
+        windows: order.windows,
+        origin: Origin::here(),
+        claimed_at: here::wall(),
+        claimed_monotonic: here::monotonic(),
+        meta: order.meta,
+    };
+    let mut id = order.id.clone().map_or_else(id::mint, Ok).map_err(cannot)?;
+    // meta.json names the job, so a minted id that is taken is written anew.
+    loop {
+        let text = meta.to_json(&id);
+        if text.len() as u64 > files::SMALL {
+            return Err(Fail::new(
+                Status::Usage,
+                format!("cannot claim a job: its meta is larger than {} bytes", files::SMALL),
+            ));
+        }
+        files::remove(dir.as_fd(), files::META).map_err(cannot)?;
+        files::create(dir.as_fd(), files::META, text.as_bytes()).map_err(cannot)?;
+        files::sync(&dir).map_err(cannot)?;
+        match place(root, hidden, &id).map_err(cannot)? {
+            None => break,
+            Some(job) if order.id.is_some() => return Ok(Claimed::Taken(job)),
+            Some(_) => id = id::mint().map_err(cannot)?,
+        }
+    }
+    let path = root.path.join(files::JOBS).join(&id);
+    let job = Job { id, dir, path, delivered: false };
+    // An id that was told to nobody must not be found to be taken.
+    files::sync(&root.jobs).map_err(|e| {
+        let _ = withdraw(root, &job);
+        cannot(e)
+    })?;
+    let _ = FileExt::unlock(&making);
+    Ok(Claimed::Ours(job))
+}
+
+/// Renames the finished directory into place; gives the job that has the id already. The lock on delivered/
+/// keeps an acknowledgement from moving that job between the two looks.
+fn place(root: &Root, hidden: &str, id: &str) -> io::Result<Option<Job>> {
+    let delivered = File::from(root.delivered_made().map_err(|fail| io::Error::other(fail.text))?);
+    FileExt::lock_shared(&delivered)?;
+    if let Some(job) = root.archived(delivered.as_fd(), id)? {
+        return Ok(Some(job));
+    }
+    match renameat2(&root.jobs, hidden, &root.jobs, id, RenameFlags::RENAME_NOREPLACE) {
+        Ok(()) => return Ok(None),
+        Err(Errno::EINVAL | Errno::ENOSYS) => {
+            links_or_refuse(root, hidden)?;
+            match rename_new(root.jobs.as_fd(), hidden, root.jobs.as_fd(), id) {
+                Ok(()) => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::EEXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    match root.pending(id)? {
+        Some(job) => Ok(Some(job)),
+        None => Err(io::Error::other(format!("'{id}' is the name of something that is no job"))),
+    }
+}
+
+/// Without a rename that refuses to replace, a record can only be committed by link(2).
+fn links_or_refuse(root: &Root, hidden: &str) -> io::Result<()> {
+    let (file, probe) = (format!("{hidden}/{}", files::STATUS), format!("{hidden}/{}probe", files::MAKING));
+    linkat(&root.jobs, file.as_str(), &root.jobs, probe.as_str(), AtFlags::empty())
+        .map_err(|_| io::Error::other("its file system has neither links nor a rename that refuses to replace"))?;
+    files::remove(root.jobs.as_fd(), probe.as_str())
+}
+
+fn store(dir: &impl AsFd, from: &mut dyn Read) -> io::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let mut file = File::from(files::open(dir.as_fd(), files::INPUT, flags)?);
+    io::copy(from, &mut file)?;
+    files::sync(&file)
+}
+
+/// Takes back a claim whose id never reached the caller.
+pub fn withdraw(root: &Root, job: &Job) -> io::Result<()> {
+    let hidden = files::hidden(files::PRUNING)?;
+    rename_new(root.jobs.as_fd(), &job.id, root.jobs.as_fd(), &hidden)?;
+    files::remove_tree(root.jobs.as_fd(), hidden.as_str())
+}
+
+/// The `meta` of a claim: the members of a file, and `K=V` pairs, whose values are strings. A key given
+/// twice is refused.
+pub fn meta_of(file: Option<&str>, pairs: &[(String, String)]) -> Result<String, String> {
+    let line = json::one_line(file.unwrap_or("{}").trim_ascii()).into_owned();
+    let mut keys: Vec<String> = json::fields(&line)?.into_keys().collect();
+    let mut object = Object::extending(&line);
+    for (key, value) in pairs {
+        if keys.contains(key) {
+            return Err(format!("'{key}' is given twice"));
+        }
+        keys.push(key.clone());
+        object = object.text(key, value);
+    }
+    Ok(object.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meta_keeps_the_files_digits_and_adds_the_pairs() {
+        let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
+        assert_eq!(meta_of(None, &[]).unwrap(), "{}");
+        assert_eq!(
+            meta_of(Some("{\n \"n\": 1.50\n}\n"), &[pair("b", "x\"y"), pair("", "")]).unwrap(),
+            "{\"n\":1.50,\"b\":\"x\\\"y\",\"\":\"\"}"
+        );
+        assert_eq!(meta_of(Some("{ }"), &[pair("a", "1")]).unwrap(), "{\"a\":\"1\"}");
+        assert_eq!(meta_of(Some("{\"a\":{}}"), &[]).unwrap(), "{\"a\":{}}");
+        assert!(meta_of(Some("[]"), &[]).is_err());
+        assert!(meta_of(Some("{\"a\":1}"), &[pair("a", "2")]).is_err());
+        assert!(meta_of(None, &[pair("a", "1"), pair("a", "1")]).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! One job's directory, opened once, and what is read from it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::files;
+use crate::meta::Meta;
+use crate::owner::Owner;
+use crate::record::Record;
+use crate::word::Word;
+
+/// A job, by the descriptor of its directory: its name may come to stand for another one.
+#[derive(Debug)]
+pub struct Job {
+    /// Its id.
+    pub id: String,
+    /// The directory.
+    pub dir: OwnedFd,
+    /// Where it was found; an acknowledgement moves it.
+    pub path: PathBuf,
+    /// Whether it was found in delivered/.
+    pub delivered: bool,
+}
+
+/// Why a file of a job gives no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is wrong, and will stay so: what is wrong with it.
+    Damaged(String),
+    /// It cannot be read now; that proves nothing.
+    Unreadable(String),
+}
+
+impl Trouble {
+    fn of(name: &str, error: &io::Error) -> Trouble {
+        let text = format!("cannot read {name}: {}", reap::exit::reason(error));
+        if files::is_damage(error) { Trouble::Damaged(text) } else { Trouble::Unreadable(text) }
+    }
+
+    /// What is wrong.
+    pub fn text(&self) -> &str {
+        let (Trouble::Damaged(text) | Trouble::Unreadable(text)) = self;
+        text
+    }
+}
+
+impl Job {
+    /// The directory, to reach its files from.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// The word in `status`, not settled.
+    pub fn word(&self) -> Result<Word, Trouble> {
+        let file = files::read(self.fd(), files::STATUS, 64).map_err(|e| Trouble::of(files::STATUS, &e))?;
+        Word::read(&file).ok_or_else(|| {
+            let found = reap::exit::printable(&String::from_utf8_lossy(&file));
+            Trouble::Damaged(format!("its status is '{found}'"))
+        })
+    }
+
+    /// What was fixed at the claim.
+    pub fn meta(&self) -> Result<Meta, Trouble> {
+        let file = files::read(self.fd(), files::META, files::SMALL).map_err(|e| Trouble::of(files::META, &e))?;
+        Meta::read(&file, &self.id).map_err(|why| Trouble::Damaged(format!("cannot use {}: {why}", files::META)))
+    }
+
+    /// The terminal record; `None` where there is none yet. It counts only with the claim token of this directory.
+    pub fn record(&self) -> Result<Option<Record>, Trouble> {
+        let file = match files::read(self.fd(), files::RESULT, files::LARGE) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Trouble::of(files::RESULT, &e)),
+        };
+        let damaged = |why: String| Trouble::Damaged(format!("cannot use {}: {why}", files::RESULT));
+        Record::read(file, &self.id).map(Some).map_err(damaged)
+    }
+
+    /// The owner's fingerprint; `None` where it cannot be read.
+    pub fn owner(&self) -> Option<Owner> {
+        Owner::read(&files::read(self.fd(), files::OWNER, files::SMALL).ok()?)
+    }
+
+    /// The owner's pid as it stands in `pid`; `None` where the file is empty or no number.
+    pub fn pid(&self) -> io::Result<Option<i32>> {
+        let file = files::read(self.fd(), files::PID, 64)?;
+        let text = std::str::from_utf8(&file).unwrap_or("").trim_ascii();
+        // A text that is no number was written by nobody of ours; it still says that somebody was here.
+        Ok(if text.is_empty() { None } else { Some(text.parse().unwrap_or(-1)) })
+    }
+
+    /// When the log or a progress stamp last changed, by the wall clock.
+    pub fn last_sign(&self) -> Option<Duration> {
+        [files::LOG, files::PROGRESS]
+            .iter()
+            .filter_map(|name| files::look(self.fd(), name).ok().flatten())
+            .filter(|stat| files::is_file(stat) && (stat.st_size > 0 || stat.st_mtime > 0))
+            .map(|stat| files::changed(&stat))
+            .max()
+    }
+
+    /// The text of the last progress stamp.
+    pub fn progress(&self) -> Option<String> {
+        let file = files::read(self.fd(), files::PROGRESS, files::SMALL).ok()?;
+        Some(String::from_utf8_lossy(&file).trim_end().to_owned()).filter(|text| !text.is_empty())
+    }
+}

@@ -1,0 +1,211 @@
+//! Jobs at a glance: a table for people, JSON lines for programs.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use reap::duration::seconds;
+use reap::exit::{Fail, printable};
+use reap::here;
+
+use crate::files;
+use crate::job::Job;
+use crate::json::{self, Object};
+use crate::meta::Meta;
+use crate::moment;
+use crate::record::Record;
+use crate::root::{Root, ids};
+use crate::settle::{self, State};
+use crate::word::Word;
+
+/// Which jobs.
+#[derive(Default)]
+pub struct Filter {
+    /// Of this name alone.
+    pub name: Option<String>,
+    /// In one of these states; empty: any.
+    pub words: Vec<Word>,
+    /// Delivered ones too.
+    pub all: bool,
+    /// At most so many.
+    pub limit: Option<usize>,
+}
+
+/// One row.
+pub struct Row {
+    /// The id.
+    pub id: String,
+    /// The settled state; `unknown` for a damaged one.
+    pub word: Word,
+    /// Why it ended, or what is wrong with it.
+    pub reason: String,
+    /// What was fixed at its claim.
+    pub meta: Meta,
+    /// When it started.
+    pub started_at: Option<Duration>,
+    /// When it ended.
+    pub ended_at: Option<Duration>,
+    /// How long nothing was heard of it, while it lives.
+    pub silent: Option<Duration>,
+    /// Whether it is past a supervisor window and could not be judged.
+    pub overdue: bool,
+    /// How often a handler was tried.
+    pub attempt: u64,
+    /// The text of the last progress stamp.
+    pub progress: Option<String>,
+    /// Whether its result was acknowledged.
+    pub delivered: bool,
+}
+
+/// The rows, newest claim first; `trouble` is told of jobs that cannot be shown.
+pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Result<Vec<Row>, Fail> {
+    let cannot = |e: io::Error| Fail::cannot("list", root.path.display(), &e);
+    let mut jobs = Vec::new();
+    for id in root.ids().map_err(cannot)? {
+        jobs.push(root.pending(&id));
+    }
+    if filter.all
+        && let Some(delivered) = root.delivered().map_err(cannot)?
+    {
+        for id in ids(delivered.as_fd()).map_err(cannot)? {
+            jobs.push(root.archived(delivered.as_fd(), &id));
+        }
+    }
+    let mut opened: Vec<Job> = Vec::new();
+    for job in jobs {
+        match job {
+            Ok(job) => opened.extend(job),
+            Err(e) => trouble(format!("cannot open a job: {}", reap::exit::reason(&e))),
+        }
+    }
+    let mut rows = Vec::new();
+    // Side by side, but never with more descriptors than a process may have.
+    for some in opened.chunks(256) {
+        let states = settle::settle(&some.iter().collect::<Vec<_>>());
+        for (job, state) in some.iter().zip(states) {
+            match row(job, state) {
+                Ok(row) => rows.extend(row.filter(|row| fits(row, filter))),
+                Err(why) => trouble(format!("job {}: {why}", job.id)),
+            }
+        }
+    }
+    rows.sort_by(|a, b| (b.meta.claimed_at, &b.id).cmp(&(a.meta.claimed_at, &a.id)));
+    rows.truncate(filter.limit.unwrap_or(usize::MAX));
+    Ok(rows)
+}
+
+fn fits(row: &Row, filter: &Filter) -> bool {
+    (filter.name.is_none() || row.meta.name == filter.name)
+        && (filter.words.is_empty() || filter.words.contains(&row.word))
+}
+
+fn row(job: &Job, state: State) -> Result<Option<Row>, String> {
+    let owner = job.owner();
+    let record = || job.record().ok().flatten();
+    let mut row = Row {
+        id: job.id.clone(),
+        word: Word::Unknown,
+        reason: String::new(),
+        meta: match &state {
+            State::Foreign => return Ok(None),
+            State::Live(live) => live.meta.clone(),
+            _ => job.meta().map_err(|trouble| trouble.text().to_owned())?,
+        },
+        started_at: owner.map(|owner| owner.started_at),
+        ended_at: None,
+        silent: None,
+        overdue: false,
+        attempt: attempts(job),
+        progress: job.progress(),
+        delivered: job.delivered,
+    };
+    match state {
+        State::Foreign => return Ok(None),
+        State::Unclear(why) => return Err(why),
+        State::Damaged(why) => row.reason = format!("damaged: {why}"),
+        State::Live(live) => {
+            row.word = live.word;
+            row.silent = Some(live.silent);
+            row.overdue = live.overdue;
+        }
+        State::Ended(word) => {
+            row.word = word;
+            let record: Record = record().ok_or("its record cannot be read")?;
+            row.ended_at = record.ended_at;
+            row.reason = record.reason;
+        }
+    }
+    Ok(Some(row))
+}
+
+/// How often a handler was tried on the job's result.
+pub fn attempts(job: &Job) -> u64 {
+    let file = files::read(job.fd(), files::DELIVERY, files::SMALL).unwrap_or_default();
+    let text = String::from_utf8(file).unwrap_or_default();
+    json::fields(&text).ok().and_then(|fields| json::whole(&fields, "attempts")).unwrap_or(0)
+}
+
+impl Row {
+    /// One JSON line, without its end.
+    pub fn to_json(&self) -> String {
+        let time = |moment: Option<Duration>| moment.map(moment::rfc3339);
+        Object::new()
+            .text("job", &self.id)
+            .text("claim", &self.meta.claim)
+            .maybe_text("name", self.meta.name.as_deref())
+            .text("status", self.word.as_str())
+            .maybe_text("reason", Some(self.reason.as_str()).filter(|reason| !reason.is_empty()))
+            .text("claimed_at", &moment::rfc3339(self.meta.claimed_at))
+            .maybe_text("started_at", time(self.started_at).as_deref())
+            .maybe_text("ended_at", time(self.ended_at).as_deref())
+            .value("age_s", Some(seconds(self.age())))
+            .value("silent_s", self.silent.map(seconds))
+            .value("overdue", Some(self.overdue))
+            .value("attempt", Some(self.attempt))
+            .maybe_text("progress", self.progress.as_deref())
+            .value("delivered", Some(self.delivered))
+            .raw("limits", &self.meta.windows.to_json())
+            .raw("meta", &self.meta.meta)
+            .end()
+    }
+
+    /// From its start (its claim before that) to its end, or to now.
+    pub fn age(&self) -> Duration {
+        let from = self.started_at.unwrap_or(self.meta.claimed_at);
+        let age = self.ended_at.unwrap_or_else(here::wall).saturating_sub(from);
+        Duration::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A table for people, with a head; empty where there is nothing.
+pub fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = ["ID", "NAME", "STATUS", "REASON", "AGE", "SILENT", "ATTEMPT", "PROGRESS"].map(str::to_owned);
+    let cells: Vec<[String; 8]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let widths: Vec<usize> =
+        (0..8).map(|at| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let mut table = String::new();
+    for row in &cells {
+        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        table.push_str(line.join("  ").trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    let dash = |text: Option<String>| text.filter(|t| !t.is_empty()).map_or_else(|| "-".to_owned(), |t| printable(&t));
+    let status = if row.overdue { format!("{} (overdue)", row.word) } else { row.word.to_string() };
+    [
+        row.id.clone(),
+        dash(row.meta.name.clone()),
+        status,
+        dash(Some(row.reason.clone())),
+        moment::span(row.age()),
+        dash(row.silent.map(moment::span)),
+        row.attempt.to_string(),
+        dash(row.progress.clone()),
+    ]
+}

@@ -1,0 +1,170 @@
+//! meta.json: who the job is, what it may use, where and when it was claimed. Written once.
+
+use std::time::Duration;
+
+use reap::{duration, here};
+
+use crate::json::{self, Object};
+use crate::moment;
+use crate::windows::Windows;
+
+/// What meta.json holds.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// The random token of this claim.
+    pub claim: String,
+    /// What the caller calls this kind of job.
+    pub name: Option<String>,
+    /// All windows.
+    pub windows: Windows,
+    /// The machine that claimed it.
+    pub origin: Origin,
+    /// When, by the wall clock.
+    pub claimed_at: Duration,
+    /// When, on the monotonic clock of the boot in `origin`.
+    pub claimed_monotonic: Duration,
+    /// The caller's own members: an object on one line.
+    pub meta: String,
+}
+
+/// A machine, and one boot of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Host name.
+    pub host: String,
+    /// machine-id(5), where there is one.
+    pub machine_id: Option<String>,
+    /// This boot's random id.
+    pub boot_id: Option<String>,
+}
+
+/// How another machine relates to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// The same kernel, without a reboot since.
+    SameBoot,
+    /// This machine before its last boot: nothing of then lives.
+    EarlierBoot,
+    /// Another machine: nothing of it can be judged from here.
+    Elsewhere,
+}
+
+impl Origin {
+    /// This machine, now.
+    pub fn here() -> Origin {
+        Origin { host: here::host(), machine_id: here::machine_id(), boot_id: here::boot_id() }
+    }
+
+    /// How `self`, read from a file, relates to `here`. The boot id decides; the machine id (where both
+    /// have one) or the host name tells an earlier boot from another machine. What is unknown is another machine.
+    pub fn seen_from(&self, here: &Origin) -> Relation {
+        let (Some(theirs), Some(ours)) = (&self.boot_id, &here.boot_id) else { return Relation::Elsewhere };
+        if theirs == ours {
+            return Relation::SameBoot;
+        }
+        let same = match (&self.machine_id, &here.machine_id) {
+            (Some(theirs), Some(ours)) => theirs == ours,
+            _ => self.host == here.host,
+        };
+        if same { Relation::EarlierBoot } else { Relation::Elsewhere }
+    }
+
+    /// Adds its members to an object.
+    pub fn write(&self, object: Object) -> Object {
+        object
+            .text("host", &self.host)
+            .maybe_text("machine_id", self.machine_id.as_deref())
+            .maybe_text("boot_id", self.boot_id.as_deref())
+    }
+
+    /// Reads its members.
+    pub fn read(fields: &json::Fields<'_>) -> Option<Origin> {
+        Some(Origin {
+            host: json::text(fields, "host")?,
+            machine_id: json::text(fields, "machine_id"),
+            boot_id: json::text(fields, "boot_id"),
+        })
+    }
+}
+
+impl Meta {
+    /// The file's text.
+    pub fn to_json(&self, id: &str) -> String {
+        let object = Object::new()
+            .value("version", Some(1))
+            .text("job", id)
+            .text("claim", &self.claim)
+            .maybe_text("name", self.name.as_deref())
+            .raw("limits", &self.windows.to_json());
+        let object = self
+            .origin
+            .write(object)
+            .text("claimed_at", &moment::rfc3339(self.claimed_at))
+            .value("claimed_monotonic_s", Some(duration::seconds(self.claimed_monotonic)))
+            .raw("meta", &self.meta);
+        object.end() + "\n"
+    }
+
+    /// Reads the file of job `id`; the error says what is wrong with it.
+    pub fn read(text: &[u8], id: &str) -> Result<Meta, String> {
+        let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
+        let fields = json::fields(text)?;
+        let missing = |what: &str| format!("it has no valid {what}");
+        if json::text(&fields, "job").as_deref() != Some(id) {
+            return Err("it belongs to another job".to_owned());
+        }
+        let limits = fields.get("limits").ok_or_else(|| missing("limits"))?;
+        Ok(Meta {
+            claim: json::text(&fields, "claim").filter(|c| !c.is_empty()).ok_or_else(|| missing("claim"))?,
+            name: json::text(&fields, "name"),
+            windows: Windows::read(&json::fields(limits.get())?).ok_or_else(|| missing("limits"))?,
+            origin: Origin::read(&fields).ok_or_else(|| missing("host"))?,
+            claimed_at: json::text(&fields, "claimed_at")
+                .and_then(|t| moment::parse(&t))
+                .ok_or_else(|| missing("claimed_at"))?,
+            claimed_monotonic: fields
+                .get("claimed_monotonic_s")
+                .and_then(|n| duration::parse(n.get()).ok())
+                .unwrap_or_default(),
+            meta: fields
+                .get("meta")
+                .map(|m| json::one_line(m.get()).into_owned())
+                .filter(|m| m.starts_with('{'))
+                .unwrap_or_else(|| "{}".to_owned()),
+        })
+    }
+
+    /// How long ago it was claimed, on the clock that does not step where that can be known.
+    pub fn age(&self, relation: Relation) -> Duration {
+        match relation {
+            Relation::SameBoot => here::monotonic().saturating_sub(self.claimed_monotonic),
+            _ => here::wall().saturating_sub(self.claimed_at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(host: &str, machine: Option<&str>, boot: Option<&str>) -> Origin {
+        Origin { host: host.into(), machine_id: machine.map(Into::into), boot_id: boot.map(Into::into) }
+    }
+
+    #[test]
+    fn another_machine_is_told_from_an_earlier_boot() {
+        let here = origin("h", Some("m"), Some("b"));
+        let cases = [
+            (origin("other-container", None, Some("b")), Relation::SameBoot),
+            (origin("h", Some("m"), Some("a")), Relation::EarlierBoot),
+            (origin("renamed", Some("m"), Some("a")), Relation::EarlierBoot),
+            (origin("h", Some("n"), Some("a")), Relation::Elsewhere),
+            (origin("h", None, Some("a")), Relation::EarlierBoot),
+            (origin("g", None, Some("a")), Relation::Elsewhere),
+            (origin("h", Some("m"), None), Relation::Elsewhere),
+        ];
+        for (there, relation) in cases {
+            assert_eq!(there.seen_from(&here), relation, "{there:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Removes what nobody needs any more: delivered jobs that ended long ago, and claims that were never finished.
+//!
+//! A directory is renamed to a hidden name first, so that nobody finds half of it, and removed then. A job that is not
+//! terminal, or still locked, stays.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use fs2::FileExt;
+use reap::exit::Fail;
+use reap::here;
+
+use crate::files;
+use crate::job::Job;
+use crate::owner::Lock;
+use crate::root::{Root, ids, rename_new};
+use crate::settle::{self, State};
+
+/// What may go.
+pub struct Order {
+    /// How long ago the job must have ended.
+    pub older_than: Duration,
+    /// Terminal jobs that were not delivered too.
+    pub undelivered: bool,
+    /// Only say what would go.
+    pub dry_run: bool,
+}
+
+/// Removes; tells `gone` each id, and `trouble` what stood in the way of one.
+pub fn prune(
+    root: &Root,
+    order: &Order,
+    gone: &mut dyn FnMut(&str) -> Result<(), Fail>,
+    trouble: &mut dyn FnMut(String),
+) -> Result<(), Fail> {
+    let cannot = |e: io::Error| Fail::cannot("prune", root.path.display(), &e);
+    let delivered = root.delivered().map_err(cannot)?;
+    let before = here::wall().saturating_sub(order.older_than);
+    if let Some(delivered) = &delivered {
+        for id in ids(delivered.as_fd()).map_err(cannot)? {
+            let opened = root.archived(delivered.as_fd(), &id);
+            remove_old(opened, delivered.as_fd(), Some(delivered.as_fd()), before, order, gone, trouble)?;
+        }
+    }
+    if order.undelivered {
+        for id in root.ids().map_err(cannot)? {
+            remove_old(
+                root.pending(&id),
+                root.jobs.as_fd(),
+                delivered.as_ref().map(AsFd::as_fd),
+                before,
+                order,
+                gone,
+                trouble,
+            )?;
+        }
+    }
+    if !order.dry_run {
+        for dir in std::iter::once(root.jobs.as_fd()).chain(delivered.as_ref().map(AsFd::as_fd)) {
+            remove_hidden(dir, trouble);
+        }
+        tidy(root, trouble);
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn remove_old(
+    opened: io::Result<Option<Job>>,
+    dir: BorrowedFd<'_>,
+    delivered: Option<BorrowedFd<'_>>,
+    before: Duration,
+    order: &Order,
+    gone: &mut dyn FnMut(&str) -> Result<(), Fail>,
+    trouble: &mut dyn FnMut(String),
+) -> Result<(), Fail> {
+    let job = match opened {
+        Ok(Some(job)) => job,
+        Ok(None) => return Ok(()),
+        Err(e) => {
+            trouble(format!("cannot open a job: {}", reap::exit::reason(&e)));
+            return Ok(());
+        }
+    };
+    let terminal =
+        matches!(settle::settle_one(&job), State::Ended(_)) || job.word().is_ok_and(|word| word.is_terminal());
+    if !terminal || ended(&job).is_none_or(|ended| ended > before) {
+        return Ok(());
+    }
+    // A wedged owner may still hold it; its tree has not ended.
+    let Ok(Some(_lock)) = Lock::take(&job, Duration::ZERO) else { return Ok(()) };
+    if !order.dry_run
+        && let Err(e) = hide_and_remove(&job.id, dir, delivered)
+    {
+        trouble(format!("cannot remove job {}: {}", job.id, reap::exit::reason(&e)));
+        return Ok(());
+    }
+    gone(&job.id)
+}
+
+fn ended(job: &Job) -> Option<Duration> {
+    match job.record() {
+        Ok(Some(record)) if record.ended_at.is_some() => record.ended_at,
+        // Of a damaged one only the directory tells.
+        _ => files::look(job.fd(), files::STATUS).ok().flatten().map(|stat| files::changed(&stat)),
+    }
+}
+
+fn hide_and_remove(id: &str, dir: BorrowedFd<'_>, delivered: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let hidden = files::hidden(files::PRUNING)?;
+    {
+        // A claim of the same id must not look between two states.
+        let lock = delivered.map(|fd| fd.try_clone_to_owned().map(File::from)).transpose()?;
+        lock.as_ref().map_or(Ok(()), FileExt::lock_exclusive)?;
+        let renamed = rename_new(dir, id, dir, &hidden);
+        let _ = lock.as_ref().map(FileExt::unlock);
+        renamed?;
+    }
+    files::remove_tree(dir, hidden.as_str())
+}
+
+/// Removes hidden directories that nobody is at work on: claims whose maker died, removals that were cut short.
+fn remove_hidden(dir: BorrowedFd<'_>, trouble: &mut dyn FnMut(String)) {
+    let hidden = |name: &String| name.starts_with(files::CLAIMING) || name.starts_with(files::PRUNING);
+    for name in files::names(dir).unwrap_or_default().into_iter().filter(hidden) {
+        let free = files::open_dir(dir, name.as_str())
+            .map(File::from)
+            .is_ok_and(|open| FileExt::try_lock_exclusive(&open).is_ok());
+        if free && let Err(e) = files::remove_tree(dir, name.as_str()) {
+            trouble(format!("cannot remove {name}: {}", reap::exit::reason(&e)));
+        }
+    }
+}
+
+/// Removes files in the making that a killed writer left in jobs that have ended.
+fn tidy(root: &Root, trouble: &mut dyn FnMut(String)) {
+    for id in root.ids().unwrap_or_default() {
+        let Ok(Some(job)) = root.pending(&id) else { continue };
+        if !job.word().is_ok_and(|word| word.is_terminal()) {
+            continue;
+        }
+        let Ok(Some(_lock)) = Lock::take(&job, Duration::ZERO) else { continue };
+        for name in files::names(job.fd()).unwrap_or_default().iter().filter(|name| name.starts_with(files::MAKING)) {
+            if let Err(e) = files::remove(job.fd(), name.as_str()) {
+                trouble(format!("cannot remove {name} of job {id}: {}", reap::exit::reason(&e)));
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Brings jobs up to date: completes a view, records a death, asks an owner that is suspect.
+//!
+//! Every tool that looks at a job looks through this one function, so that all of them say the same. Many jobs
+//! are settled side by side: the leftovers of all dead ones get one grace together, and all suspicious owners are
+//! asked at once.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use reap::exit::reason;
+use reap::hunt::{self, Fate, Plan};
+use reap::process::{self, Pin, Proc, Stat};
+use reap::tree::Table;
+
+use crate::commit::{self, Outcome, Reserve};
+use crate::files;
+use crate::job::{Job, Trouble};
+use crate::meta::{Meta, Origin, Relation};
+use crate::owner::{self, Hold, Lock, Owner};
+use crate::record::{End, Reason};
+use crate::word::Word;
+
+/// The most that the leftovers of a dead job get between TERM and KILL.
+const LAST_GRACE: Duration = Duration::from_secs(1);
+
+/// How long an owner that is asked may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How a job stands once it has been settled.
+#[derive(Debug)]
+pub enum State {
+    /// It has ended, and its record is there.
+    Ended(Word),
+    /// It goes on.
+    Live(Box<Live>),
+    /// Its end, or what it is, cannot be read.
+    Damaged(String),
+    /// It cannot be told now; that proves nothing.
+    Unclear(String),
+    /// No job at all: foreign, and left alone.
+    Foreign,
+}
+
+/// A job that goes on, or of which nothing else can be proved.
+#[derive(Debug)]
+pub struct Live {
+    /// `claimed` or `running`.
+    pub word: Word,
+    /// What was fixed at its claim.
+    pub meta: Meta,
+    /// Its owner, where there is one.
+    pub owner: Option<Owner>,
+    /// Whether it is past a supervisor window and could not be judged.
+    pub overdue: bool,
+    /// How long until it has to be looked at again even if nothing happens; `None`: never.
+    pub due: Option<Duration>,
+    /// How long nothing has been heard of it.
+    pub silent: Duration,
+}
+
+/// What a first look finds.
+enum Finding {
+    Settled(State),
+    Dead(Box<Live>, Death),
+    Suspect(Box<Live>, Pin),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Death {
+    NeverStarted,
+    WorkerDied,
+}
+
+/// Settles each job and says how it stands then, in the same order.
+pub fn settle(jobs: &[&Job]) -> Vec<State> {
+    let here = Origin::here();
+    let mut states: Vec<Option<State>> = Vec::with_capacity(jobs.len());
+    let mut dead = Vec::new();
+    let mut suspects = Vec::new();
+    for (index, job) in jobs.iter().enumerate() {
+        states.push(None);
+        match look(job, &here) {
+            Finding::Settled(state) => states[index] = Some(state),
+            Finding::Dead(live, death) => dead.push((index, live, death)),
+            Finding::Suspect(live, pin) => suspects.push((index, live, pin)),
+        }
+    }
+    for (index, state) in ask(jobs, suspects) {
+        match state {
+            Some(state) => states[index] = Some(state),
+            // Its owner ended while it was asked: now there is something to see.
+            None => match look(jobs[index], &here) {
+                Finding::Settled(state) => states[index] = Some(state),
+                Finding::Dead(live, death) => dead.push((index, live, death)),
+                Finding::Suspect(live, _) => states[index] = Some(State::Live(live)),
+            },
+        }
+    }
+    for (index, state) in bury(jobs, dead, &here) {
+        states[index] = Some(state);
+    }
+    states.into_iter().map(|state| state.unwrap_or(State::Foreign)).collect()
+}
+
+/// Settles one job.
+pub fn settle_one(job: &Job) -> State {
+    settle(&[job]).pop().unwrap_or(State::Foreign)
+}
+
+fn look(job: &Job, here: &Origin) -> Finding {
+    let word = job.word();
+    if let Ok(word) = word
+        && word.is_terminal()
+    {
+        // A look is enough here: whoever passes the record on reads it.
+        return Finding::Settled(match files::look(job.fd(), files::RESULT) {
+            Ok(Some(stat)) if files::is_file(&stat) => State::Ended(word),
+            Ok(_) => State::Damaged(format!("its status is {word}, and there is no {}", files::RESULT)),
+            Err(e) => State::Unclear(format!("cannot look at {}: {}", files::RESULT, reason(&e))),
+        });
+    }
+    match job.record() {
+        Ok(Some(record)) => {
+            return Finding::Settled(match commit::complete_view(job, record.word) {
+                Ok(()) => State::Ended(record.word),
+                Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
+            });
+        }
+        Ok(None) => {}
+        Err(Trouble::Damaged(why)) => return Finding::Settled(State::Damaged(why)),
+        Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
+    }
+    let meta = match job.meta() {
+        Ok(meta) => meta,
+        Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
+        Err(Trouble::Damaged(why)) => {
+            let foreign =
+                [files::META, files::STATUS].iter().all(|name| matches!(files::look(job.fd(), name), Ok(None)));
+            return Finding::Settled(if foreign { State::Foreign } else { State::Damaged(why) });
+        }
+    };
+    let word = match word {
+        Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
+        // The view may have been lost in a power cut; `pid` tells what it was.
+        Err(Trouble::Damaged(_)) => None,
+        Ok(word) => Some(word),
+    };
+    judge(job, word, meta, here)
+}
+
+/// A job without a record: does it live, and is it well?
+fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Finding {
+    let signed = match job.pid() {
+        Ok(pid) => pid.is_some(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        Err(e) => return Finding::Settled(State::Unclear(format!("cannot read {}: {}", files::PID, reason(&e)))),
+    };
+    let owner = job.owner();
+    let word = word.unwrap_or(if signed { Word::Running } else { Word::Claimed });
+    let started = word == Word::Running || signed;
+    let origin = owner.as_ref().map_or(&meta.origin, |owner| &owner.origin);
+    let relation = origin.seen_from(here);
+    let silent = silence(job, &meta, owner.as_ref(), here);
+    let hold = match relation {
+        Relation::Elsewhere => Hold::Unclear,
+        Relation::EarlierBoot => Hold::Free,
+        Relation::SameBoot => owner::probe(job, owner.as_ref(), here),
+    };
+    let (overdue, due) = if started {
+        let age = owner.as_ref().map_or_else(|| meta.age(relation), |owner| owner.age(here));
+        nearest(&[(meta.windows.silence, silent), (meta.windows.age, age)])
+    } else {
+        nearest(&[(meta.windows.start, meta.age(relation))])
+    };
+    let live = Live { word, meta, owner, overdue, due, silent };
+    match hold {
+        Hold::Free if relation == Relation::EarlierBoot || started => Finding::Dead(Box::new(live), Death::WorkerDied),
+        Hold::Free if overdue => Finding::Dead(Box::new(live), Death::NeverStarted),
+        Hold::Held if overdue => match live.owner.as_ref().and_then(|owner| owner.pin(here)) {
+            Some(pin) => Finding::Suspect(Box::new(live), pin),
+            // One that cannot be asked is listed, never judged.
+            None => Finding::Settled(State::Live(Box::new(live))),
+        },
+        _ => Finding::Settled(State::Live(Box::new(live))),
+    }
+}
+
+/// Whether one of the windows is over, and otherwise how long until the nearest is.
+fn nearest(windows: &[(Option<Duration>, Duration)]) -> (bool, Option<Duration>) {
+    let limited = || windows.iter().filter_map(|&(window, spent)| Some((window?, spent)));
+    let overdue = limited().any(|(window, spent)| spent > window);
+    // Time does not count while it is spent: a look right at the end would find the window not quite over.
+    let due = limited().map(|(window, spent)| window.saturating_sub(spent) + Duration::from_millis(20)).min();
+    (overdue, due)
+}
+
+/// How long nothing has been heard: never longer than the job has existed, whatever a stepped wall clock says, and
+/// without the time that the host slept.
+fn silence(job: &Job, meta: &Meta, owner: Option<&Owner>, here: &Origin) -> Duration {
+    let bound = owner.map_or_else(|| meta.age(meta.origin.seen_from(here)), |owner| owner.age(here));
+    let slept = owner.map_or(Duration::ZERO, |owner| reap::here::slept().saturating_sub(owner.slept));
+    match job.last_sign() {
+        Some(sign) => bound.min(reap::here::wall().saturating_sub(sign).saturating_sub(slept)),
+        None => bound,
+    }
+}
+
+/// Asks all suspicious owners at once. `None` for one that ended meanwhile.
+fn ask(jobs: &[&Job], suspects: Vec<(usize, Box<Live>, Pin)>) -> Vec<(usize, Option<State>)> {
+    if suspects.is_empty() {
+        return Vec::new();
+    }
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    let stamp = |job: &Job| files::look(job.fd(), files::PID).ok().flatten().map(|stat| files::changed(&stat));
+    let before: Vec<_> = suspects.iter().map(|(index, ..)| stamp(jobs[*index])).collect();
+    let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
+    for (index, live, pin) in &suspects {
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fd/{}/{}", jobs[*index].dir.as_raw_fd(), files::PID);
+        if let Some(events) = &events {
+            let _ = events.add_watch(path.as_str(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MODIFY);
+        }
+        // The one that we belong to is not ours to judge, and would wait for us.
+        if !is_ours(live) {
+            let _ = pin.signal(owner::ASK);
+        }
+    }
+    let answered = |at: usize| stamp(jobs[suspects[at].0]) != before[at] || suspects[at].2.has_ended();
+    while !(0..suspects.len()).all(answered) && Instant::now() < deadline {
+        let Some(events) = &events else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        use std::os::fd::AsFd;
+        // An end gives no file event, so a look every tenth of a second goes with the events.
+        let until = deadline.min(Instant::now() + Duration::from_millis(100));
+        let mut fds = [nix::poll::PollFd::new(events.as_fd(), nix::poll::PollFlags::POLLIN)];
+        let _ = nix::poll::poll(&mut fds, process::timeout(until));
+        let _ = events.read_events();
+    }
+    let answers: Vec<bool> = (0..suspects.len()).map(answered).collect();
+    suspects
+        .into_iter()
+        .zip(answers)
+        .map(|((index, live, pin), answered)| {
+            let state = match (pin.has_ended(), answered || is_ours(&live)) {
+                (true, _) => None,
+                (false, true) => Some(State::Live(live)),
+                (false, false) => Some(wedged(jobs[index], *live)),
+            };
+            (index, state)
+        })
+        .collect()
+}
+
+fn wedged(job: &Job, live: Live) -> State {
+    let text = format!("its owner lives, and gave no answer within {} s", ANSWER_WITHIN.as_secs());
+    let mut end = End::new(Word::Unknown, Reason::Wedged, text);
+    end.progress_at = job.last_sign();
+    write_down(job, &end, live)
+}
+
+/// Records the deaths, once nothing is left of the dead.
+fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> Vec<(usize, State)> {
+    let mut states = Vec::new();
+    let mut held: Vec<(usize, Box<Live>, Death, Lock)> = Vec::new();
+    for (index, live, death) in dead {
+        if is_ours(&live) {
+            states.push((index, State::Live(live)));
+            continue;
+        }
+        match Lock::take(jobs[index], Duration::ZERO) {
+            // Under the lock, look again: who held it before may have ended the job, or begun it.
+            Ok(Some(lock)) => match changed_since(jobs[index], &live) {
+                Some(state) => states.push((index, state)),
+                None => held.push((index, live, death, lock)),
+            },
+            Ok(None) => states.push((index, State::Live(live))),
+            Err(e) => {
+                let why = format!("cannot lock {}: {}", files::PID, reason(&e));
+                states.push((index, State::Unclear(why)));
+            }
+        }
+    }
+    if held.is_empty() {
+        return states;
+    }
+    let remains: Vec<Remains> =
+        held.iter().map(|(_, live, ..)| Remains::of(&live.meta, live.owner.as_ref(), here)).collect();
+    let grace = held.iter().map(|(_, live, ..)| live.meta.windows.grace).max().unwrap_or_default();
+    let left = end_remains(&remains, grace.min(LAST_GRACE));
+    for (at, (index, live, death, lock)) in held.into_iter().enumerate() {
+        let state = match &left {
+            Ok(left) => {
+                let survivors = left.iter().filter(|(_, whose)| *whose == at).map(|(stat, _)| stat.proc.pid);
+                record_death(jobs[index], *live, death, survivors)
+            }
+            Err(e) => State::Unclear(format!("cannot read the process table: {}", reason(e))),
+        };
+        states.push((index, state));
+        drop(lock);
+    }
+    states
+}
+
+fn changed_since(job: &Job, live: &Live) -> Option<State> {
+    match job.record() {
+        Ok(None) => {}
+        Ok(Some(record)) => {
+            return Some(match commit::complete_view(job, record.word) {
+                Ok(()) => State::Ended(record.word),
+                Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
+            });
+        }
+        Err(Trouble::Damaged(why)) => return Some(State::Damaged(why)),
+        Err(Trouble::Unreadable(why)) => return Some(State::Unclear(why)),
+    }
+    let began = live.word == Word::Claimed && live.owner.is_none() && job.owner().is_some();
+    began.then(|| State::Unclear("it has just begun, and its owner is gone again: look once more".to_owned()))
+}
+
+fn record_death(job: &Job, live: Live, death: Death, survivors: impl Iterator<Item = i32>) -> State {
+    let (reason, text) = match death {
+        Death::NeverStarted => {
+            let window = live.meta.windows.start.map(reap::duration::seconds).unwrap_or_default();
+            (Reason::NeverStarted, format!("no watchdog took it within {window} s"))
+        }
+        Death::WorkerDied => (Reason::WorkerDied, "its watchdog died before it could record an end".to_owned()),
+    };
+    let mut end = End::new(Word::Unknown, reason, text);
+    end.progress_at = if death == Death::WorkerDied { job.last_sign() } else { None };
+    end.warnings = survivors.map(|pid| format!("process {pid} could not be ended")).collect();
+    write_down(job, &end, live)
+}
+
+fn write_down(job: &Job, end: &End, live: Live) -> State {
+    let mut end = end.clone();
+    if let Ok(Some(log)) = files::look(job.fd(), files::LOG) {
+        end.log_bytes = u64::try_from(log.st_size).ok();
+    }
+    end.output = crate::output::published(job, crate::output::DEFAULT_LIMIT).unwrap_or(None);
+    let text = end.to_json(&job.id, &live.meta, live.owner.as_ref());
+    match commit::commit(job, &text, end.word, &mut Reserve::default()) {
+        Ok(Outcome::Won) => State::Ended(end.word),
+        Ok(Outcome::Lost) => match job.record() {
+            Ok(Some(record)) => match commit::complete_view(job, record.word) {
+                Ok(()) => State::Ended(record.word),
+                Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
+            },
+            Ok(None) => State::Unclear("its record came and went".to_owned()),
+            Err(trouble) => State::Damaged(trouble.text().to_owned()),
+        },
+        Err(e) => State::Unclear(format!("cannot record its end: {}", reason(&e))),
+    }
+}
+
+/// Whether this process is a part of the job: then somebody else has to settle it. The token is looked for in
+/// everyone above us too, since a job inside a job carries only the inner one itself.
+fn is_ours(live: &Live) -> bool {
+    let entry = token_entry(&live.meta);
+    std::env::var("JOB_CLAIM").is_ok_and(|claim| claim == live.meta.claim)
+        || process::ancestors().into_iter().any(|pid| process::started_with(pid, &entry))
+}
+
+fn token_entry(meta: &Meta) -> String {
+    format!("JOB_CLAIM={}", meta.claim)
+}
+
+/// How what is left of a dead job is known: by its claim token, and by its session where that can be verified.
+pub struct Remains {
+    token: String,
+    session: Option<Proc>,
+}
+
+impl Remains {
+    /// Those of a job.
+    pub fn of(meta: &Meta, owner: Option<&Owner>, here: &Origin) -> Remains {
+        let session = owner.filter(|owner| owner.is_comparable(here)).and_then(|owner| owner.session);
+        Remains { token: token_entry(meta), session }
+    }
+
+    /// A process belongs to the job if it was started with the token, or if the leader of its session is the very
+    /// process that the owner recorded. A bare number proves nothing.
+    fn include(&self, table: &Table, stat: &Stat) -> bool {
+        let led = self.session.is_some_and(|leader| {
+            stat.session == leader.pid && table.get(leader.pid).is_some_and(|now| now.proc == leader)
+        });
+        led || process::started_with(stat.proc.pid, &self.token)
+    }
+}
+
+/// Ends all remains side by side; returns the survivors, each with the index of its job.
+pub fn end_remains(remains: &[Remains], grace: Duration) -> io::Result<Vec<(Stat, usize)>> {
+    let mut whose: HashMap<Proc, usize> = HashMap::new();
+    let mut seeds = |table: &Table| {
+        let mut roots = Vec::new();
+        for stat in table.iter().filter(|stat| !stat.is_dead()) {
+            if let Some(at) = remains.iter().position(|remains| remains.include(table, stat)) {
+                whose.insert(stat.proc, at);
+                roots.push(stat.proc.pid);
+            }
+        }
+        roots
+    };
+    let members = hunt::end(&mut seeds, &mut Plan::after(grace))?;
+    Ok(members
+        .into_iter()
+        .filter(|member| member.fate == Fate::Survived)
+        .map(|member| (member.stat.clone(), whose.get(&member.stat.proc).copied().unwrap_or(0)))
+        .collect())
+}

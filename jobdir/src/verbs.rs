@@ -1,0 +1,231 @@
+//! The verbs: from what is meant to what is said.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use jobdir::args::{self, Verb};
+use jobdir::cancel::cancel;
+use jobdir::claim::{self, Claimed, Order, claim, meta_of};
+use jobdir::finish::{Verdict, finish};
+use jobdir::id;
+use jobdir::job::Job;
+use jobdir::list::{self, Filter};
+use jobdir::output;
+use jobdir::progress;
+use jobdir::prune;
+use jobdir::root::{Named, Root, chosen};
+use jobdir::settle::{self, State};
+use jobdir::wait;
+use jobdir::windows::{Limits, Windows, outer_deadline};
+use jobdir::word::Word;
+use reap::exit::{Fail, Status, complain, say};
+use reap::here;
+
+/// The directory of the job that we are part of.
+pub fn own_job() -> Option<OsString> {
+    std::env::var_os("JOB_DIR").filter(|dir| !dir.is_empty())
+}
+
+pub fn run(root: Option<PathBuf>, verb: Verb) -> Result<Status, Fail> {
+    let open = |job: &OsStr| Named::parse(job)?.open(root.as_deref());
+    let job_or_own = |job: Option<OsString>| open(&job.or_else(own_job).unwrap_or_default());
+    match verb {
+        Verb::Claim(order) => claim_one(&Root::create(&chosen(root)?)?, *order),
+        Verb::Put(job, file) => put(&job_or_own(job)?.1, file.as_deref()),
+        Verb::Touch(job, text) => progress::stamp(&job_or_own(job)?.1, &text).map(|()| Status::Done),
+        Verb::Finish { job, word, exit_code, error } => {
+            finish(&open(&job)?.1, Verdict { word, exit_code, error }).map(|()| Status::Done)
+        }
+        Verb::Status(jobs) => status(&each(&jobs, open)),
+        Verb::Wait { slice, any, jobs } => {
+            let jobs = each(&jobs, open).into_iter().collect::<Result<Vec<_>, Fail>>()?;
+            wait::wait(&jobs, &wait::Order { slice, any })
+        }
+        Verb::Result(job) => result(&open(&job)?.1),
+        Verb::Cancel { name: Some(name), .. } => cancel_named(&chosen(root)?, name),
+        Verb::Cancel { jobs, .. } => cancel_each(each(&jobs, open)),
+        Verb::List { name, words, all, limit, json } => {
+            list_all(&chosen(root)?, &Filter { name, words, all, limit }, json)
+        }
+        Verb::Path(job) => say(line_of(&open(&job)?.1.path)).map(|()| Status::Done),
+        Verb::Prune { older_than, undelivered, dry_run } => {
+            prune_all(&chosen(root)?, &prune::Order { older_than, undelivered, dry_run })
+        }
+    }
+}
+
+type Opened = Result<(Root, Job), Fail>;
+
+fn each(jobs: &[OsString], open: impl Fn(&OsStr) -> Opened) -> Vec<Opened> {
+    jobs.iter().map(|job| open(job)).collect()
+}
+
+fn warn(text: &str) {
+    complain("jobdir", &format!("warning: {text}"));
+}
+
+fn claim_one(root: &Root, order: args::Claim) -> Result<Status, Fail> {
+    let usage = |why: String| Fail::usage("jobdir", why);
+    let id = order.id.map(OsString::into_string).transpose().ok().filter(|id| id.as_deref().is_none_or(id::is_valid));
+    let id =
+        id.ok_or_else(|| usage("--id: takes 1 to 128 of A-Z a-z 0-9 . _ -, the first a letter or digit".into()))?;
+    let file = order
+        .meta_file
+        .map(|path| std::fs::read_to_string(&path).map_err(|e| Fail::cannot("read", path.display(), &e)));
+    let meta = meta_of(file.transpose()?.as_deref(), &order.pairs).map_err(|why| usage(format!("--meta: {why}")))?;
+    let environment = |name: &str| std::env::var_os(name);
+    let mut say_warning = |text: String| warn(&text);
+    let limits = Limits::choose(&order.flags, &environment, &mut say_warning);
+    let windows = Windows::from(limits.clamped(outer_deadline(&environment, here::wall(), &mut say_warning)));
+    let mut from = order.input.as_deref().map(|path| Ok::<_, Fail>((reader(path)?, path))).transpose()?;
+    let input = from.as_mut().map(|(from, path)| (from.as_mut() as &mut dyn Read, *path));
+    let job = match claim(root, Order { id, name: order.name, meta, windows, input })? {
+        Claimed::Ours(job) => job,
+        Claimed::Taken(job) => {
+            say(format!("{}\n", settled(&job)?))?;
+            return Err(Fail::new(Status::Taken, format!("cannot claim job {}: it is claimed already", job.id)));
+        }
+    };
+    let told = say(if order.path { line_of(&job.path) } else { format!("{}\n", job.id).into_bytes() });
+    if let Err(untold) = told {
+        // Nobody knows the id, so nobody could ever start or look for this job.
+        claim::withdraw(root, &job).map_err(|e| Fail::cannot("withdraw job", &job.id, &e))?;
+        return Err(Fail { status: Status::Broken as u8, ..untold });
+    }
+    Ok(Status::Done)
+}
+
+fn line_of(path: &Path) -> Vec<u8> {
+    let mut line = path.as_os_str().as_bytes().to_vec();
+    line.push(b'\n');
+    OsString::from_vec(line).into_vec()
+}
+
+/// A file, or standard input for `-`. A FIFO without a writer must not hold a claim up for ever: it reads as empty.
+fn reader(path: &Path) -> Result<Box<dyn Read>, Fail> {
+    if path == "-" {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::options().read(true).custom_flags(libc::O_NOCTTY).open(path);
+    Ok(Box::new(file.map_err(|e| Fail::cannot("open", path.display(), &e))?))
+}
+
+fn put(job: &Job, file: Option<&Path>) -> Result<Status, Fail> {
+    let path = file.unwrap_or(Path::new("-"));
+    let what = if path == "-" { "standard input".into() } else { path.display().to_string() };
+    output::put(job, reader(path)?.as_mut(), &what).map(|()| Status::Done)
+}
+
+/// The settled word. A job whose end cannot be read is `unknown`, and says why on standard error.
+fn settled(job: &Job) -> Result<Word, Fail> {
+    match settle::settle_one(job) {
+        State::Ended(word) => Ok(word),
+        State::Live(live) => Ok(live.word),
+        State::Damaged(why) => {
+            complain("jobdir", &format!("job {} is damaged: {why}", job.id));
+            Ok(Word::Unknown)
+        }
+        State::Unclear(why) => {
+            Err(Fail::new(Status::Broken, format!("cannot tell the state of job {}: {why}", job.id)))
+        }
+        State::Foreign => Err(Fail::new(Status::NoJob, format!("no such job: {}", job.id))),
+    }
+}
+
+fn status(jobs: &[Opened]) -> Result<Status, Fail> {
+    if let [Ok((_, job))] = jobs {
+        return say(format!("{}\n", settled(job)?)).map(|()| Status::Done);
+    }
+    let mut worst = Status::Done;
+    for opened in jobs {
+        let word = opened.as_ref().map_err(|fail| Fail { status: fail.status, text: fail.text.clone() });
+        match word.and_then(|(_, job)| Ok((job, settled(job)?))) {
+            Ok((job, word)) => say(format!("{}\t{word}\n", job.id))?,
+            Err(fail) => {
+                let _ = fail.report("jobdir");
+                worst = worst.max(if fail.status == Status::NoJob as u8 { Status::NoJob } else { Status::Broken });
+            }
+        }
+    }
+    Ok(worst)
+}
+
+fn result(job: &Job) -> Result<Status, Fail> {
+    let broken = |why: &str| Fail::new(Status::Broken, format!("cannot read the record of job {}: {why}", job.id));
+    match settle::settle_one(job) {
+        State::Ended(_) => {}
+        State::Live(live) => {
+            return Err(Fail::new(Status::NotYet, format!("job {} has not ended: it is {}", job.id, live.word)));
+        }
+        State::Damaged(why) | State::Unclear(why) => return Err(broken(&why)),
+        State::Foreign => return Err(Fail::new(Status::NoJob, format!("no such job: {}", job.id))),
+    }
+    match job.record() {
+        Ok(Some(record)) => say(record.text + "\n").map(|()| Status::Done),
+        Ok(None) => Err(broken("there is none")),
+        Err(trouble) => Err(broken(trouble.text())),
+    }
+}
+
+fn cancel_each(jobs: Vec<Opened>) -> Result<Status, Fail> {
+    let mut last = Ok(Status::Done);
+    for opened in jobs {
+        if let Err(fail) = opened.and_then(|(_, job)| cancel(&job)) {
+            // Each job is asked, whatever became of the one before.
+            if let Err(earlier) = std::mem::replace(&mut last, Err(fail)) {
+                let _ = Fail::report(&earlier, "jobdir");
+            }
+        }
+    }
+    last
+}
+
+fn cancel_named(root: &Path, name: String) -> Result<Status, Fail> {
+    let words = vec![Word::Claimed, Word::Running];
+    let Some(root) = Root::open(root)? else { return Ok(Status::No) };
+    let rows = list::rows(&root, &Filter { name: Some(name), words, ..Filter::default() }, &mut |why| warn(&why))?;
+    let jobs = rows.iter().filter_map(|row| root.job(&row.id).ok().flatten());
+    let jobs: Vec<Job> = jobs.collect();
+    if jobs.is_empty() {
+        return Ok(Status::No);
+    }
+    let mut last = Ok(Status::Done);
+    for job in &jobs {
+        if let Err(fail) = cancel(job)
+            && let Err(earlier) = std::mem::replace(&mut last, Err(fail))
+        {
+            let _ = Fail::report(&earlier, "jobdir");
+        }
+    }
+    last
+}
+
+fn list_all(root: &Path, filter: &Filter, json: bool) -> Result<Status, Fail> {
+    let Some(root) = Root::open(root)? else { return Ok(Status::Done) };
+    let mut status = Status::Done;
+    let rows = list::rows(&root, filter, &mut |why| {
+        complain("jobdir", &why);
+        status = Status::No;
+    })?;
+    if json {
+        say(rows.iter().map(|row| row.to_json() + "\n").collect::<String>())?;
+    } else {
+        say(list::table(&rows))?;
+    }
+    Ok(status)
+}
+
+fn prune_all(root: &Path, order: &prune::Order) -> Result<Status, Fail> {
+    let Some(root) = Root::open(root)? else { return Ok(Status::Done) };
+    let mut status = Status::Done;
+    let mut gone = |id: &str| say(format!("{id}\n"));
+    prune::prune(&root, order, &mut gone, &mut |why| {
+        complain("jobdir", &why);
+        status = Status::No;
+    })?;
+    Ok(status)
+}
