@@ -38,20 +38,21 @@ pub struct Reserve {
 struct Made {
     name: String,
     file: File,
+    room: u64,
 }
 
 impl Made {
     fn new(job: &Job) -> io::Result<Made> {
         let name = files::hidden(files::MAKING)?;
         let file = File::from(files::open(job.fd(), name.as_str(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?);
-        Ok(Made { name, file })
+        Ok(Made { name, file, room: 0 })
     }
 
     fn with_room(job: &Job, bytes: u64) -> io::Result<Made> {
         let made = Made::new(job)?;
         let room = fs2::FileExt::allocate(&made.file, bytes);
         room.inspect_err(|_| made.discard(job))?;
-        Ok(made)
+        Ok(Made { room: bytes, ..made })
     }
 
     fn fill(&self, text: &[u8], durable: bool) -> io::Result<()> {
@@ -86,7 +87,8 @@ impl Reserve {
 /// the same call may succeed later. The view is not worth an error: any reader completes it.
 pub fn commit(job: &Job, text: &str, word: Word, reserve: &mut Reserve) -> io::Result<Outcome> {
     let text = format!("{text}\n");
-    let outcome = match reserve.record.take() {
+    // A text that is too long for the room must not waste it: the caller may come back with a shorter one.
+    let outcome = match reserve.record.take_if(|made| text.len() as u64 <= made.room) {
         Some(made) => put(job, made, text.as_bytes()),
         None => Err(io::ErrorKind::NotFound.into()),
     };

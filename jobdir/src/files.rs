@@ -30,6 +30,8 @@ pub const LOG: &str = "out.log";
 pub const PROGRESS: &str = "progress";
 /// The delegate's own output.
 pub const OUTPUT: &str = "output.json";
+/// The delegate's standard output, where it is kept apart as the output.
+pub const STDOUT: &str = "stdout";
 /// How often a handler was tried.
 pub const DELIVERY: &str = "delivery.json";
 /// The terminal record.

@@ -162,6 +162,8 @@ pub struct Record {
     pub reason: String,
     /// The claim that it belongs to.
     pub claim: String,
+    /// What the caller called this kind of job.
+    pub name: Option<String>,
     /// When it ended; `None` where that cannot be read.
     pub ended_at: Option<Duration>,
 }
@@ -182,9 +184,10 @@ impl Record {
             .ok_or("it has no terminal status")?;
         let claim = json::text(&fields, "claim").ok_or("it names no claim")?;
         let reason = json::text(&fields, "reason").unwrap_or_default();
+        let name = json::text(&fields, "name");
         let ended_at = json::text(&fields, "ended_at").and_then(|time| moment::parse(&time));
         let text = json::one_line(&text).into_owned();
-        Ok(Record { text, word, reason, claim, ended_at })
+        Ok(Record { text, word, reason, claim, name, ended_at })
     }
 }
 

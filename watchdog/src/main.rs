@@ -1,2 +1,28 @@
-//! Run a command under an idle limit and a hard limit, and write its one terminal record.
-fn main() {}
+//! watchdog: run a command, and end it once it falls silent.
+//!
+//! - Silence is measured, never age: something must keep moving.
+//! - Nothing stands between the command and its log.
+//! - The whole tree ends with it: TERM, a grace, KILL, until nobody is left.
+//! - Exactly one terminal record is written, whatever happens.
+
+use std::process::ExitCode;
+
+use reap::exit::{Fail, say};
+use watchdog::args::{self, Ask};
+use watchdog::ready::Ready;
+use watchdog::watch;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(status) => ExitCode::from(status),
+        Err(fail) => fail.report("watchdog"),
+    }
+}
+
+fn run() -> Result<u8, Fail> {
+    match args::parse(lexopt::Parser::from_env())? {
+        Ask::Help => say(include_str!("help.txt")).map(|()| 0),
+        Ask::Version => say(concat!("watchdog ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0),
+        Ask::Run(args) => watch::until_done(&args, Ready::take()),
+    }
+}

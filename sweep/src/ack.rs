@@ -1,0 +1,96 @@
+//! Takes acknowledgements: JSON lines as they were emitted, or bare ids.
+
+use std::io::{self, BufRead};
+
+use jobdir::files;
+use jobdir::id;
+use jobdir::job::Job;
+use jobdir::json;
+use jobdir::root::Root;
+use reap::exit::{Fail, Status, complain, reason};
+
+/// Reads lines to the end of input and moves those jobs to delivered/. A line that acknowledges nothing is
+/// reported, and the others count all the same.
+pub fn take(roots: &[Root], input: &mut dyn BufRead) -> Result<Status, Fail> {
+    let mut status = Status::Done;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line).map_err(|e| Fail::cannot("read", "standard input", &e))?;
+        if read == 0 {
+            return Ok(status);
+        }
+        let text = line.trim_ascii();
+        if text.is_empty() {
+            continue;
+        }
+        if let Err(why) = Named::parse(text).and_then(|named| named.acknowledge(roots)) {
+            complain("sweep", &format!("cannot acknowledge {why}"));
+            status = Status::No;
+        }
+    }
+}
+
+/// What a line names.
+struct Named {
+    id: String,
+    /// A line counts only for the claim that it names; a bare id for whatever goes by it.
+    claim: Claim,
+}
+
+enum Claim {
+    Any,
+    Token(Option<String>),
+}
+
+impl Named {
+    fn parse(line: &[u8]) -> Result<Named, String> {
+        let text = std::str::from_utf8(line).map_err(|_| "a line that is not UTF-8".to_owned())?;
+        let (id, claim) = if text.starts_with('{') {
+            let fields = json::fields(text).map_err(|why| format!("a line that is not whole: {why}"))?;
+            let id = json::text(&fields, "job").ok_or("a line that names no job")?;
+            (id, Claim::Token(json::text(&fields, "claim")))
+        } else {
+            (text.to_owned(), Claim::Any)
+        };
+        if id::is_valid(&id) { Ok(Named { id, claim }) } else { Err(format!("'{id}': it is no id")) }
+    }
+
+    fn acknowledge(&self, roots: &[Root]) -> Result<(), String> {
+        let wrong = |e: io::Error| format!("job {}: {}", self.id, reason(&e));
+        let mut why = format!("job {}: there is no such job", self.id);
+        for root in roots {
+            let Some(job) = root.job(&self.id).map_err(wrong)? else { continue };
+            if !self.means(&job) {
+                why = format!("job {}: the line is of another claim of this id", self.id);
+                continue;
+            }
+            if job.delivered {
+                return Ok(());
+            }
+            if !has_ended(&job).map_err(wrong)? {
+                why = format!("job {}: it has not ended", self.id);
+                continue;
+            }
+            // Where its name stands for another claim by now, nothing moves, and this one is gone.
+            root.acknowledge(&job).map_err(wrong)?;
+            return Ok(());
+        }
+        Err(why)
+    }
+
+    fn means(&self, job: &Job) -> bool {
+        match &self.claim {
+            Claim::Any => true,
+            // What was emitted is the claim of the record, or of meta.json where the record cannot be read.
+            Claim::Token(token) => {
+                let meta = job.meta().ok().map(|meta| meta.claim);
+                *token == meta || job.record().ok().flatten().is_some_and(|record| Some(record.claim) == *token)
+            }
+        }
+    }
+}
+
+fn has_ended(job: &Job) -> io::Result<bool> {
+    Ok(job.word().is_ok_and(|word| word.is_terminal()) || files::look(job.fd(), files::RESULT)?.is_some())
+}

@@ -1,0 +1,67 @@
+//! A result as one JSON line: the record as it came, and what helps a reader who has nothing but the line.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use jobdir::files;
+use jobdir::job::Job;
+use jobdir::json::Object;
+use jobdir::meta::Meta;
+use jobdir::moment;
+use jobdir::record::{Reason, Record};
+use jobdir::word::Word;
+use nix::fcntl::OFlag;
+
+/// The most of a log that goes with a line, in bytes.
+const TAIL: u64 = 2048;
+
+/// The line of a record, with the tail of the log unless it is done, and the number of the attempt where a handler
+/// is tried. Without its line end.
+pub fn of_record(job: &Job, record: Record, attempt: Option<u64>) -> String {
+    if record.word == Word::Done && attempt.is_none() {
+        return record.text;
+    }
+    let mut object = Object::extending(&record.text);
+    if record.word != Word::Done {
+        object = object.text("log_tail", &log_tail(job));
+    }
+    match attempt {
+        Some(attempt) => object.value("attempt", Some(attempt)).end(),
+        None => object.end(),
+    }
+}
+
+/// The line of a job whose end cannot be read.
+pub fn of_damage(job: &Job, meta: Option<&Meta>, why: &str, attempt: Option<u64>) -> String {
+    let claimed_at = meta.map(|meta| moment::rfc3339(meta.claimed_at));
+    let object = Object::new()
+        .value("version", Some(1))
+        .text("job", &job.id)
+        .maybe_text("claim", meta.map(|meta| meta.claim.as_str()))
+        .maybe_text("name", meta.and_then(|meta| meta.name.as_deref()))
+        .text("status", Word::Unknown.as_str())
+        .text("reason", Reason::Damaged.as_str())
+        .text("error", why)
+        .maybe_text("claimed_at", claimed_at.as_deref())
+        .raw("meta", meta.map_or("{}", |meta| &meta.meta))
+        .text("log_tail", &log_tail(job));
+    match attempt {
+        Some(attempt) => object.value("attempt", Some(attempt)).end(),
+        None => object.end(),
+    }
+}
+
+/// The last bytes of the log, from the start of a character; bytes that are not UTF-8 become U+FFFD.
+fn log_tail(job: &Job) -> String {
+    let tail = || {
+        let file = File::from(files::open(job.fd(), files::LOG, OFlag::O_RDONLY)?);
+        let size = file.metadata()?.len();
+        let from = size.saturating_sub(TAIL);
+        let mut bytes = vec![0; usize::try_from(size - from).unwrap_or(0)];
+        let read = file.read_at(&mut bytes, from)?;
+        bytes.truncate(read);
+        let cut = if from > 0 { bytes.iter().take(3).take_while(|&&b| b & 0xc0 == 0x80).count() } else { 0 };
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes[cut..]).into_owned())
+    };
+    tail().unwrap_or_default()
+}

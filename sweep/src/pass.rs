@@ -1,0 +1,173 @@
+//! One pass over a root: settle what has died, then hand over what has ended, in the order of ids.
+//!
+//! Names are held, results are not. As long as everything has ended, each directory is opened once; the first
+//! one that has not is the occasion to settle all that have not, side by side.
+
+use std::collections::HashMap;
+
+use jobdir::job::{Job, Trouble};
+use jobdir::root::Root;
+use jobdir::settle::{self, Live, State};
+use reap::exit::{Fail, complain, reason};
+
+use crate::handler;
+use crate::line;
+
+/// How many jobs are settled at once: each holds a descriptor.
+const SIDE_BY_SIDE: usize = 256;
+
+/// What is asked of a pass.
+pub struct Order<'a> {
+    /// Results of this name alone.
+    pub name: Option<&'a str>,
+    /// At most so many results.
+    pub limit: usize,
+    /// Whether each result is an attempt at a delivery, to be counted.
+    pub counted: bool,
+}
+
+/// A result to hand over.
+pub struct Offer<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Its claim's token; `None` where even that cannot be read.
+    pub claim: Option<String>,
+    /// What to say, without a line end.
+    pub line: &'a dyn Fn() -> String,
+}
+
+/// What a pass has come to.
+#[derive(Default)]
+pub struct Outcome {
+    /// How many results were handed over.
+    pub offered: usize,
+    /// Whether anything could not be read.
+    pub trouble: bool,
+}
+
+/// Why a job is not handed over as a record.
+enum Aside {
+    Waits,
+    Damaged(String),
+    Unclear(String),
+}
+
+/// Makes one pass. `take` gets each result; `alive` gets each job that goes on.
+pub fn pass(
+    root: &Root,
+    order: &Order<'_>,
+    take: &mut dyn FnMut(&Offer<'_>) -> Result<(), Fail>,
+    alive: &mut dyn FnMut(&Job, &Live) -> Result<(), Fail>,
+) -> Result<Outcome, Fail> {
+    let ids = root.ids().map_err(|e| Fail::cannot("list", root.path.display(), &e))?;
+    let mut outcome = Outcome::default();
+    let mut aside: Option<HashMap<usize, Aside>> = None;
+    for (index, id) in ids.iter().enumerate() {
+        if outcome.offered >= order.limit {
+            break;
+        }
+        if matches!(aside.as_ref().and_then(|aside| aside.get(&index)), Some(Aside::Waits)) {
+            continue;
+        }
+        let job = match root.pending(id) {
+            Ok(Some(job)) => job,
+            // Foreign, or acknowledged in the meantime.
+            Ok(None) => continue,
+            Err(e) => {
+                outcome.complain(id, &format!("it cannot be opened: {}", reason(&e)));
+                continue;
+            }
+        };
+        if !job.word().is_ok_and(|word| word.is_terminal()) && aside.is_none() {
+            aside = Some(settle_from(root, &ids, index, alive)?);
+        }
+        let aside = aside.as_mut().and_then(|aside| aside.remove(&index));
+        outcome.hand_over(&job, aside, order, take)?;
+    }
+    Ok(outcome)
+}
+
+/// Settles all that have not ended, from here on.
+fn settle_from(
+    root: &Root,
+    ids: &[String],
+    from: usize,
+    alive: &mut dyn FnMut(&Job, &Live) -> Result<(), Fail>,
+) -> Result<HashMap<usize, Aside>, Fail> {
+    let mut aside = HashMap::new();
+    let mut some: Vec<(usize, Job)> = Vec::new();
+    for (index, id) in ids.iter().enumerate().skip(from) {
+        match root.pending(id) {
+            Ok(Some(job)) if !job.word().is_ok_and(|word| word.is_terminal()) => some.push((index, job)),
+            _ => {}
+        }
+        if some.len() == SIDE_BY_SIDE || index + 1 == ids.len() {
+            let states = settle::settle(&some.iter().map(|(_, job)| job).collect::<Vec<_>>());
+            for ((index, job), state) in some.drain(..).zip(states) {
+                let why = match state {
+                    State::Ended(_) => continue,
+                    State::Foreign => Aside::Waits,
+                    State::Live(live) => {
+                        alive(&job, &live)?;
+                        if live.overdue {
+                            complain("sweep", &format!("job {} is overdue, and cannot be judged from here", job.id));
+                        }
+                        Aside::Waits
+                    }
+                    State::Damaged(why) => Aside::Damaged(why),
+                    State::Unclear(why) => Aside::Unclear(why),
+                };
+                aside.insert(index, why);
+            }
+        }
+    }
+    Ok(aside)
+}
+
+impl Outcome {
+    fn complain(&mut self, id: &str, why: &str) {
+        complain("sweep", &format!("job {id}: {why}"));
+        self.trouble = true;
+    }
+
+    fn hand_over(
+        &mut self,
+        job: &Job,
+        aside: Option<Aside>,
+        order: &Order<'_>,
+        take: &mut dyn FnMut(&Offer<'_>) -> Result<(), Fail>,
+    ) -> Result<(), Fail> {
+        let damage = match aside {
+            Some(Aside::Waits) => return Ok(()),
+            Some(Aside::Damaged(why)) => why,
+            Some(Aside::Unclear(why)) => {
+                self.complain(&job.id, &why);
+                return Ok(());
+            }
+            None => match job.record() {
+                Ok(Some(record)) => {
+                    if order.name.is_some_and(|name| record.name.as_deref() != Some(name)) {
+                        return Ok(());
+                    }
+                    self.offered += 1;
+                    let line = || line::of_record(job, record.clone(), order.counted.then(|| handler::attempt(job)));
+                    return take(&Offer { job, claim: Some(record.claim.clone()), line: &line });
+                }
+                Ok(None) => "its status is terminal, and there is no record".to_owned(),
+                Err(Trouble::Damaged(why)) => why,
+                Err(Trouble::Unreadable(why)) => {
+                    self.complain(&job.id, &why);
+                    return Ok(());
+                }
+            },
+        };
+        let meta = job.meta().ok();
+        if order.name.is_some() && meta.as_ref().and_then(|meta| meta.name.as_deref()) != order.name {
+            return Ok(());
+        }
+        self.complain(&job.id, &damage);
+        self.offered += 1;
+        let line = || line::of_damage(job, meta.as_ref(), &damage, order.counted.then(|| handler::attempt(job)));
+        take(&Offer { job, claim: meta.as_ref().map(|meta| meta.claim.clone()), line: &line })
+    }
+}

@@ -1,0 +1,120 @@
+//! What has happened to us and to our children, by signals that are only ever read from a descriptor.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use reap::process::timeout;
+
+/// The signals that ask us to end the job, beside TERM: those that were ignored when we started stay ignored.
+const ASKING_POLITELY: [Signal; 3] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
+
+/// The descriptor of signals.
+pub struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks what is waited for. To be called before the lock is taken: an owner that is asked must not die of it,
+    /// and a blocked signal is kept even where its disposition is to be ignored.
+    pub fn block() -> io::Result<Signals> {
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGTERM, Signal::SIGCHLD, Signal::SIGURG, Signal::SIGCONT] {
+            set.add(signal);
+        }
+        for signal in ASKING_POLITELY.into_iter().filter(|&signal| !is_ignored(signal)) {
+            set.add(signal);
+        }
+        // Set, not added to: what a caller blocked is not ours to keep blocked.
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&set), None)?;
+        // An ignored SIGCHLD would let the kernel bury our children unseen; an XFSZ would kill us at a record.
+        detach::exec::default_signal(libc::SIGCHLD);
+        // SAFETY: SIG_IGN is a valid disposition; no handler of ours is replaced.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        Ok(Signals(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+    }
+
+    /// The descriptor, readable when there is something to attend to.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Waits for a signal, or for the moment.
+    pub fn wait(&self, until: Option<Instant>) {
+        let mut fds = [PollFd::new(self.fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut fds, until.map_or(PollTimeout::NONE, timeout));
+    }
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: with a null new action sigaction(2) only writes the old one, to memory of ours.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal as i32, std::ptr::null(), &raw mut old) == 0 && old.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// With this status.
+    Code(i32),
+    /// Of this signal.
+    Signal(i32),
+}
+
+/// What is known so far.
+#[derive(Debug, Default)]
+pub struct Bell {
+    /// The command's pid.
+    pub command: i32,
+    /// How it ended, once it has.
+    pub ended: Option<Exit>,
+    /// The signal that asked us to stop.
+    pub cancelled: Option<i32>,
+    /// Somebody wants to know whether we are well.
+    pub asked: bool,
+    /// We were stopped, and go on.
+    pub continued: bool,
+    /// No child is left, by the kernel's word.
+    pub childless: bool,
+}
+
+impl Bell {
+    /// Takes in all that has happened.
+    pub fn attend(&mut self, signals: &Signals) {
+        while let Ok(Some(info)) = signals.0.read_signal() {
+            match i32::try_from(info.ssi_signo) {
+                Ok(libc::SIGURG) => self.asked = true,
+                Ok(libc::SIGCONT) => self.continued = true,
+                Ok(signal) if signal != libc::SIGCHLD => {
+                    self.cancelled.get_or_insert(signal);
+                }
+                _ => {}
+            }
+        }
+        self.bury();
+    }
+
+    /// Collects every child that has ended: the command, and as a subreaper whatever was orphaned below it.
+    fn bury(&mut self) {
+        loop {
+            let mut status = 0;
+            // SAFETY: waitpid(2) writes one int, and it is ours.
+            match Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) }) {
+                Ok(0) => return self.childless = false,
+                Ok(pid) if pid == self.command => {
+                    self.ended = Some(if libc::WIFSIGNALED(status) {
+                        Exit::Signal(libc::WTERMSIG(status))
+                    } else {
+                        Exit::Code(libc::WEXITSTATUS(status))
+                    });
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return self.childless = true,
+            }
+        }
+    }
+}

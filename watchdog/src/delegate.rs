@@ -1,0 +1,129 @@
+//! Starts the command: clean, in a session of its own where it is a job's, and tied to our life.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use detach::exec::{Prepared, Refusal, clean_signals};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::unistd::{ForkResult, fork, getpid, pipe2};
+use reap::exit::Fail;
+
+/// What the command gets.
+pub struct Setting<'a> {
+    /// The command and its arguments.
+    pub command: &'a [OsString],
+    /// Changes to the environment.
+    pub environment: &'a [(&'static str, Option<OsString>)],
+    /// Standard input, output and error; `None`: ours.
+    pub streams: [Option<BorrowedFd<'a>>; 3],
+    /// A session of its own.
+    pub session: bool,
+    /// The limit of a file's size that was ours, as it came to us.
+    pub file_size: &'a FileSize,
+}
+
+/// Why the command does not run.
+pub enum Unstarted {
+    /// It cannot be run.
+    Refused(Refusal),
+    /// We cannot run anything.
+    Broken(Fail),
+}
+
+/// Starts it, and returns its pid once the exec has succeeded.
+pub fn start(setting: &Setting<'_>) -> Result<i32, Unstarted> {
+    let prepared = Prepared::new(setting.command, setting.environment).map_err(Unstarted::Refused)?;
+    let broken = |verb: &str, e: Errno| Unstarted::Broken(Fail::cannot(verb, "the command", &e.into()));
+    let (told, tell) = pipe2(OFlag::O_CLOEXEC).map_err(|e| broken("start", e))?;
+    let parent = getpid().as_raw();
+    // SAFETY: the process has one thread, and the child makes system calls only until its exec.
+    match unsafe { fork() }.map_err(|e| broken("fork for", e))? {
+        ForkResult::Child => {
+            let errno = become_command(setting, &prepared, parent);
+            let number = errno as i32;
+            // SAFETY: write(2) and _exit(2) on values of ours; nothing runs after.
+            unsafe {
+                libc::write(tell.as_raw_fd(), (&raw const number).cast(), size_of::<i32>());
+                libc::_exit(125)
+            }
+        }
+        ForkResult::Parent { child } => {
+            drop(tell);
+            match failure(told) {
+                None => Ok(child.as_raw()),
+                Some(errno) => {
+                    let _ = nix::sys::wait::waitpid(child, None);
+                    Err(Unstarted::Refused(prepared.refusal(errno, None)))
+                }
+            }
+        }
+    }
+}
+
+/// In the child. Returns only when it cannot become the command.
+fn become_command(setting: &Setting<'_>, prepared: &Prepared, parent: i32) -> Errno {
+    // SAFETY: setsid(2), prctl(2) and getppid(2) touch no memory of ours.
+    unsafe {
+        if setting.session {
+            libc::setsid();
+        }
+        #[cfg(target_os = "linux")]
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+        // Our parent may have died before the request for its death's signal.
+        if libc::getppid() != parent {
+            libc::_exit(125);
+        }
+    }
+    // Descriptors 0 to 2 may be among the sources, so they are moved out of the way first: a stream of
+    // number 1 would be lost when 0's turn comes to overwrite it.
+    let mut moved = [-1; 3];
+    for (to, stream) in moved.iter_mut().zip(&setting.streams) {
+        if let Some(stream) = stream {
+            // SAFETY: fcntl(2) with three integers.
+            match Errno::result(unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) }) {
+                Ok(fd) => *to = fd,
+                Err(e) => return e,
+            }
+        }
+    }
+    for (number, &from) in (0..).zip(&moved).filter(|&(_, &from)| from >= 0) {
+        // SAFETY: dup2(2) with two integers; what 0 to 2 were is inherited and nobody's property here.
+        if let Err(e) = Errno::result(unsafe { libc::dup2(from, number) }) {
+            return e;
+        }
+    }
+    setting.file_size.restore();
+    clean_signals();
+    prepared.exec()
+}
+
+/// The errno that the child reports; `None` once its exec has closed the pipe.
+fn failure(told: OwnedFd) -> Option<Errno> {
+    let mut number = [0; size_of::<i32>()];
+    let mut pipe = std::fs::File::from(told);
+    io::Read::read_exact(&mut pipe, &mut number).ok().map(|()| Errno::from_raw(i32::from_ne_bytes(number)))
+}
+
+/// The limit of a file's size (RLIMIT_FSIZE): ours is raised as far as it goes, since a record must get out; the
+/// command gets what came to us.
+pub struct FileSize(Option<(rlim_t, rlim_t)>);
+
+impl FileSize {
+    /// Raises ours.
+    pub fn raise() -> FileSize {
+        let limit = getrlimit(Resource::RLIMIT_FSIZE).ok();
+        if let Some((_, hard)) = limit {
+            let _ = setrlimit(Resource::RLIMIT_FSIZE, hard, hard);
+        }
+        FileSize(limit)
+    }
+
+    fn restore(&self) {
+        if let Some((soft, hard)) = self.0 {
+            let _ = setrlimit(Resource::RLIMIT_FSIZE, soft, hard);
+        }
+    }
+}

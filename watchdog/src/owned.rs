@@ -1,0 +1,330 @@
+//! The job's side: ownership at the start, the one record at the end.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::time::{Duration, Instant};
+
+use fs2::FileExt;
+use jobdir::commit::{self, Outcome, Reserve};
+use jobdir::files;
+use jobdir::job::Job;
+use jobdir::json;
+use jobdir::meta::Meta;
+use jobdir::output;
+use jobdir::owner::{Lock, Owner};
+use jobdir::record::{End, Reason};
+use jobdir::settle;
+use jobdir::windows::Windows;
+use jobdir::word::Word;
+use nix::fcntl::OFlag;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::Signal;
+use reap::exit::{Fail, Status, reason};
+use reap::{duration, here, process};
+
+use crate::args::Args;
+use crate::bell::Exit;
+use crate::ready;
+use crate::watch::{Verdict, status_of};
+
+/// How long a commit that fails is tried again.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Room for everything in a record but its meta, command and output.
+const RECORD_ROOM: usize = 4096;
+
+/// A job that this process owns.
+pub struct Owned {
+    /// The job.
+    pub job: Job,
+    meta: Meta,
+    owner: Owner,
+    lock: Lock,
+    reserve: Reserve,
+    warnings: Vec<String>,
+    began: Instant,
+    /// A shared lock on the directory keeps age-based cleaners of /tmp away (systemd-tmpfiles honours it).
+    _kept: Option<File>,
+}
+
+impl Owned {
+    /// Takes the job: the lock, then a look whether it is still to be had, then the signature. A job that has an
+    /// owner, or has ended, is refused with 3; one whose owner died is settled, and not run twice.
+    pub fn take(job: Job, command: &[OsString]) -> Result<Owned, Fail> {
+        let broken = |verb: &str, e: io::Error| Fail::cannot(verb, format_args!("job {}", job.id), &e);
+        let taken = |why: &str| Fail::new(Status::Taken, format!("cannot own job {}: {why}", job.id));
+        let meta = job
+            .meta()
+            .map_err(|trouble| Fail::new(Status::Broken, format!("cannot own job {}: {}", job.id, trouble.text())))?;
+        let lock = Lock::take(&job, Duration::from_secs(1)).map_err(|e| broken("lock", e))?;
+        let lock = lock.ok_or_else(|| taken("it has an owner"))?;
+        let word = job
+            .word()
+            .map_err(|trouble| Fail::new(Status::Broken, format!("cannot own job {}: {}", job.id, trouble.text())))?;
+        if word != Word::Claimed || job.pid().map_err(|e| broken("read", e))?.is_some() || is_recorded(&job)? {
+            drop(lock);
+            let _ = settle::settle_one(&job);
+            return Err(taken("it was begun before, and is never run twice"));
+        }
+        let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let owner = Owner::here(json::texts(words.iter().map(String::as_str))).map_err(|e| broken("own", e))?;
+        let kept = job.dir.try_clone().map(File::from).ok();
+        kept.iter().for_each(|dir| drop(FileExt::try_lock_shared(dir)));
+        let mut warnings = Vec::new();
+        let room = RECORD_ROOM + owner.command.len() + meta.meta.len() + 2 * job.id.len();
+        let reserve = match Reserve::take(&job, room as u64) {
+            Ok(reserve) => reserve,
+            // A file system that cannot reserve is no reason not to work; one without room is.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) => {
+                warnings.push(format!("no room could be reserved for this record: {}", reason(&e)));
+                Reserve::default()
+            }
+            Err(e) => return Err(broken("reserve room for the record of", e)),
+        };
+        let mut owned = Owned { job, meta, owner, lock, reserve, warnings, began: Instant::now(), _kept: kept };
+        match owned.sign() {
+            Ok(true) => Ok(owned),
+            Ok(false) => {
+                owned.reserve.discard(&owned.job);
+                Err(Fail::new(Status::Taken, format!("cannot own job {}: its end was recorded", owned.job.id)))
+            }
+            Err(e) => {
+                owned.reserve.discard(&owned.job);
+                Err(Fail::cannot("own", format_args!("job {}", owned.job.id), &e))
+            }
+        }
+    }
+
+    /// Writes down who owns the job now; `false` where an end was recorded in the meantime.
+    fn sign(&self) -> io::Result<bool> {
+        let job = &self.job;
+        self.lock.sign()?;
+        files::replace(job.fd(), files::OWNER, self.owner.to_json().as_bytes(), false)?;
+        commit::set_view(job, Word::Running)?;
+        if let Ok(Some(record)) = job.record() {
+            commit::complete_view(job, record.word)?;
+            return Ok(false);
+        }
+        // Only an output made during this run counts.
+        files::remove(job.fd(), files::OUTPUT)?;
+        files::remove(job.fd(), files::STDOUT)?;
+        Ok(true)
+    }
+
+    /// The windows of the claim.
+    pub fn windows(&self) -> &Windows {
+        &self.meta.windows
+    }
+
+    /// What the command finds in its environment. Its deadline is never later than that of a job around this one.
+    pub fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
+        let own = self.meta.windows.hard.map(|hard| (self.owner.started_at + hard).as_secs());
+        let outer = std::env::var("JOB_DEADLINE").ok();
+        let deadline = match (own, outer.as_deref().and_then(|text| text.parse::<f64>().ok())) {
+            (Some(own), Some(outer)) if (own as f64) > outer => outer_text(outer),
+            (Some(own), _) => Some(own.to_string().into()),
+            (None, _) => outer.map(OsString::from),
+        };
+        vec![
+            ("JOB_ID", Some(self.job.id.clone().into())),
+            ("JOB_DIR", Some(self.job.path.clone().into())),
+            ("JOB_CLAIM", Some(self.meta.claim.clone().into())),
+            ("JOB_DEADLINE", deadline),
+            (ready::VARIABLE, None),
+        ]
+    }
+
+    /// Standard input, output and error of the command.
+    pub fn streams(&self, capture: bool) -> io::Result<[File; 3]> {
+        let dir = self.job.fd();
+        let input = match files::open(dir, files::INPUT, OFlag::O_RDONLY) {
+            Ok(input) => File::from(input),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => File::open("/dev/null")?,
+            Err(e) => return Err(e),
+        };
+        let append = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT;
+        let log = File::from(files::open(dir, files::LOG, append)?);
+        let output = match capture {
+            true => File::from(files::open(dir, files::STDOUT, append)?),
+            false => log.try_clone()?,
+        };
+        // They were opened so that a FIFO cannot block us; the command expects nothing of that.
+        for stream in [&input, &output, &log] {
+            let flags = OFlag::from_bits_truncate(nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_GETFL)?);
+            nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+        }
+        Ok([input, output, log])
+    }
+
+    /// The command runs: its session is written down, by its leader, for whoever may have to end it for us.
+    pub fn started(&mut self, command: i32) {
+        // One that has ended already is still there: nobody but us collects it.
+        self.owner.session = process::stat(command).ok().map(|stat| stat.proc);
+        if let Err(e) = files::replace(self.job.fd(), files::OWNER, self.owner.to_json().as_bytes(), false) {
+            self.warnings.push(format!("the session could not be written down: {}", reason(&e)));
+        }
+    }
+
+    /// Answers whoever asks whether we are well.
+    pub fn answer(&self) {
+        // If it cannot be written, the asker judges without it, and we shall find that we have lost the claim.
+        let _ = self.lock.answer();
+    }
+
+    /// Whether somebody else has recorded an end.
+    pub fn is_lost(&self) -> bool {
+        matches!(files::look(self.job.fd(), files::RESULT), Ok(Some(_)))
+    }
+
+    /// Records that the command could not be started.
+    pub fn spawn_failed(&mut self, why: &str, pause: &mut dyn FnMut()) -> Result<(), Fail> {
+        let mut end = End::new(Word::Failed, Reason::SpawnFailed, why.to_owned());
+        end.ran = Some(Duration::ZERO);
+        self.commit(end, pause).map(drop)
+    }
+
+    /// Records the end, once nothing is left that could write; returns the status to end with.
+    pub fn record(
+        &mut self,
+        verdict: Verdict,
+        exit: Option<Exit>,
+        ended_at: Duration,
+        survivors: Vec<String>,
+        args: &Args,
+        pause: &mut dyn FnMut(),
+    ) -> Result<u8, Fail> {
+        // From here on a publication would come too late to stand in the record.
+        let _closed = output::close(&self.job);
+        let output = self.output(args);
+        let required = if args.require_output { Some("there is no output") } else { None };
+        let invalid = match &output {
+            Err(why) => Some(why.as_str()),
+            Ok(None) => required,
+            Ok(Some(_)) => None,
+        };
+        let (word, reason, error) = match verdict {
+            Verdict::Natural => match (exit, invalid) {
+                (Some(Exit::Code(0)), Some(why)) => (Word::Failed, Reason::InvalidOutput, Some(why.to_owned())),
+                (Some(Exit::Code(0)), None) => (Word::Done, Reason::Exited, None),
+                (Some(Exit::Signal(signal)), _) => {
+                    (Word::Failed, Reason::Signaled, Some(format!("killed by {}", name_of(signal))))
+                }
+                (code, _) => (Word::Failed, Reason::Exited, Some(format!("exit status {}", status_of(code)))),
+            },
+            Verdict::Idle(window) => {
+                (Word::Timeout, Reason::Idle, Some(format!("no output for {} s", duration::seconds(window))))
+            }
+            Verdict::Hard(window) => {
+                (Word::Timeout, Reason::Hard, Some(format!("not ended within {} s", duration::seconds(window))))
+            }
+            Verdict::Cancelled(signal) => {
+                (Word::Failed, Reason::Cancelled, Some(format!("cancelled by {}", name_of(signal))))
+            }
+            Verdict::Lost => (Word::Unknown, Reason::Wedged, Some("the claim was lost while it ran".to_owned())),
+        };
+        let mut end = End::new(word, reason, error);
+        (end.exit_code, end.signal) = match exit {
+            Some(Exit::Code(code)) => (Some(code), None),
+            Some(Exit::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        end.ended_at = ended_at;
+        end.ran = Some(self.began.elapsed().saturating_sub(here::wall().saturating_sub(ended_at)));
+        end.progress_at = self.job.last_sign();
+        end.log_bytes =
+            files::look(self.job.fd(), files::LOG).ok().flatten().and_then(|s| u64::try_from(s.st_size).ok());
+        if let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) {
+            let spent = |time: nix::sys::time::TimeVal| {
+                Duration::from_micros(u64::try_from(nix::sys::time::TimeValLike::num_microseconds(&time)).unwrap_or(0))
+            };
+            end.cpu = Some(spent(usage.user_time()) + spent(usage.system_time()));
+            end.max_rss_kib = u64::try_from(usage.max_rss()).ok();
+        }
+        end.warnings = survivors;
+        if reason != Reason::InvalidOutput
+            && let Err(why) = &output
+        {
+            end.warnings.push(format!("the output is not valid: {why}"));
+        }
+        end.output = output.unwrap_or(None);
+        match self.commit(end, pause)? {
+            Outcome::Lost => Err(Fail::new(
+                Status::Broken,
+                format!("job {} was lost: another end is recorded; ours is in {}", self.job.id, files::LATE),
+            )),
+            Outcome::Won => Ok(match reason {
+                Reason::Exited | Reason::Signaled => status_of(exit),
+                Reason::Idle | Reason::Hard => Status::Limit as u8,
+                Reason::Cancelled => 128 + libc::SIGTERM as u8,
+                _ => Status::No as u8,
+            }),
+        }
+    }
+
+    /// The output: what the command wrote to its standard output where that is captured, else what was published.
+    fn output(&self, args: &Args) -> Result<Option<String>, String> {
+        let dir = self.job.fd();
+        if args.capture {
+            let written = match files::read(dir, files::STDOUT, args.max_output) {
+                Ok(bytes) => bytes,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(e) => return Err(format!("standard output: {}", reason(&e))),
+            };
+            if !written.is_empty() {
+                let document = json::document(&written).map_err(|why| format!("standard output: {why}"))?;
+                // The record holds it as well; beside it, it stays as it was written.
+                let _ = nix::fcntl::renameat(dir, files::STDOUT, dir, files::OUTPUT);
+                return Ok(Some(json::one_line(document).into_owned()));
+            }
+            let _ = files::remove(dir, files::STDOUT);
+        }
+        output::published(&self.job, args.max_output)
+    }
+
+    /// Commits the record. What fails is tried again for a minute; a disk with room for the record alone gets
+    /// the record alone. A commit that loses leaves its record beside the one that stands.
+    fn commit(&mut self, mut end: End, pause: &mut dyn FnMut()) -> Result<Outcome, Fail> {
+        end.warnings.splice(0..0, self.warnings.drain(..));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let text = end.to_json(&self.job.id, &self.meta, Some(&self.owner));
+            match commit::commit(&self.job, &text, end.word, &mut self.reserve) {
+                Ok(Outcome::Won) => return Ok(Outcome::Won),
+                Ok(Outcome::Lost) => {
+                    let _ = files::replace(self.job.fd(), files::LATE, format!("{text}\n").as_bytes(), true);
+                    return Ok(Outcome::Lost);
+                }
+                Err(e) if end.output.is_some() && is_full(&e) => {
+                    end.output = None;
+                    end.warnings.push(format!("the output stayed in {} alone: {}", files::OUTPUT, reason(&e)));
+                }
+                Err(e) if Instant::now() >= deadline => {
+                    return Err(Fail::cannot("record the end of job", &self.job.id, &e));
+                }
+                Err(_) => {
+                    pause();
+                    self.answer();
+                }
+            }
+        }
+    }
+}
+
+fn is_recorded(job: &Job) -> Result<bool, Fail> {
+    files::look(job.fd(), files::RESULT)
+        .map(|found| found.is_some())
+        .map_err(|e| Fail::cannot("look at the record of job", &job.id, &e))
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
+}
+
+fn outer_text(epoch: f64) -> Option<OsString> {
+    Some(format!("{}", epoch.floor()).into())
+}
+
+fn name_of(signal: i32) -> String {
+    Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
+}

@@ -1,0 +1,288 @@
+//! Watches the command until something ends it, decides once what that was, and ends its tree.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use jobdir::files;
+use jobdir::root::Named;
+use reap::exit::{Fail, Status, complain};
+use reap::hunt::{self, Fate, Plan};
+use reap::process;
+use reap::tree::Table;
+
+use crate::args::Args;
+use crate::bell::{Bell, Exit, Signals};
+use crate::delegate::{self, FileSize, Setting, Unstarted};
+use crate::owned::Owned;
+use crate::ready::{self, Ready};
+use crate::silence::{Ear, Silence};
+
+/// A timer that fires later than this fired while we were stopped: what went by was not watched.
+const ASLEEP: Duration = Duration::from_secs(1);
+
+/// What ended the command. Decided once; a natural end that races a limit or a cancel stays natural.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It ended by itself.
+    Natural,
+    /// Nothing moved for so long.
+    Idle(Duration),
+    /// It ran for so long.
+    Hard(Duration),
+    /// A signal asked us to stop.
+    Cancelled(i32),
+    /// Somebody recorded an end while we were not awake to object.
+    Lost,
+}
+
+/// Runs the command to its end, and returns the status to end with.
+pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
+    let signals = Signals::block().map_err(|e| Fail::cannot("wait for", "signals", &e))?;
+    let file_size = FileSize::raise();
+    // SAFETY: prctl(2) with integers. Where it is refused, orphans go to init and are not found again.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    }
+    let mut watch = Watch {
+        signals,
+        bell: Bell::default(),
+        silence: None,
+        hard: None,
+        grace: args.grace,
+        root_first: args.root_first,
+        strangers: children(),
+    };
+    match &args.job {
+        Some(job) => watch.job(job, args, ready, &file_size),
+        None => watch.alone(args, ready, &file_size),
+    }
+}
+
+struct Watch {
+    signals: Signals,
+    bell: Bell,
+    silence: Option<Silence>,
+    /// The hard limit and its moment.
+    hard: Option<(Duration, Instant)>,
+    grace: Duration,
+    root_first: bool,
+    /// Children that this process had before the command started: not the job's.
+    strangers: HashSet<i32>,
+}
+
+impl Watch {
+    /// A `timeout` that measures silence.
+    fn alone(&mut self, args: &Args, ready: Option<Ready>, file_size: &FileSize) -> Result<u8, Fail> {
+        let log = args.log.as_deref().map(open_log).transpose()?;
+        let mut ears: Vec<Ear> = args.watch.iter().cloned().map(Ear::Path).collect();
+        if let Some(log) = &log {
+            ears.push(Ear::Open(log.try_clone().map_err(|e| Fail::cannot("open", "the log", &e))?));
+        }
+        let setting = Setting {
+            command: &args.command,
+            environment: &[(ready::VARIABLE, None)],
+            streams: [None, log.as_ref().map(AsFd::as_fd), log.as_ref().map(AsFd::as_fd)],
+            session: false,
+            file_size,
+        };
+        self.begin(&setting, (args.idle, args.hard), ears, ready).map_err(|unstarted| match unstarted {
+            Unstarted::Refused(refusal) => Fail { status: refusal.status, text: refusal.text },
+            Unstarted::Broken(fail) => fail,
+        })?;
+        let verdict = self.verdict(None);
+        for survivor in self.reap(verdict, args.keep_children, None) {
+            complain("watchdog", &format!("warning: {survivor}"));
+        }
+        Ok(match verdict {
+            Verdict::Natural => status_of(self.bell.ended),
+            Verdict::Cancelled(signal) => signal_status(signal),
+            Verdict::Idle(_) | Verdict::Hard(_) | Verdict::Lost => Status::Limit as u8,
+        })
+    }
+
+    /// The owner of a job, from its claim to its record.
+    fn job(
+        &mut self,
+        job: &std::ffi::OsStr,
+        args: &Args,
+        ready: Option<Ready>,
+        file_size: &FileSize,
+    ) -> Result<u8, Fail> {
+        let (_, job) = Named::parse(job)?.open(args.root.as_deref())?;
+        let mut owned = Owned::take(job, &args.command)?;
+        let windows = *owned.windows();
+        self.grace = windows.grace;
+        let cannot = |e: std::io::Error| Fail::cannot("open the streams of job", &owned.job.id, &e);
+        let streams = owned.streams(args.capture).map_err(cannot)?;
+        let mut ears: Vec<Ear> = args.watch.iter().cloned().map(Ear::Path).collect();
+        for file in &streams[1..] {
+            ears.push(Ear::Open(file.try_clone().map_err(cannot)?));
+        }
+        ears.push(Ear::Entry(owned.job.dir.try_clone().map_err(cannot)?, files::PROGRESS));
+        let setting = Setting {
+            command: &args.command,
+            environment: &owned.environment(),
+            streams: [0, 1, 2].map(|number| Some(streams[number].as_fd())),
+            session: true,
+            file_size,
+        };
+        let started = match self.begin(&setting, (windows.idle, windows.hard), ears, ready) {
+            Ok(()) => Ok(()),
+            Err(Unstarted::Refused(refusal)) => Err((refusal.status, refusal.text)),
+            Err(Unstarted::Broken(fail)) => Err((fail.status, fail.text)),
+        };
+        if let Err((status, text)) = started {
+            let recorded = owned.spawn_failed(&text, &mut || self.pause());
+            recorded?;
+            return Err(Fail { status, text });
+        }
+        owned.started(self.bell.command);
+        let verdict = self.verdict(Some(&owned));
+        let ended_at = reap::here::wall();
+        let survivors = self.reap(verdict, args.keep_children, Some(&owned));
+        let exit = self.bell.ended;
+        owned.record(verdict, exit, ended_at, survivors, args, &mut || self.pause())
+    }
+
+    /// Starts the command and its windows.
+    fn begin(
+        &mut self,
+        setting: &Setting<'_>,
+        (idle, hard): (Option<Duration>, Option<Duration>),
+        ears: Vec<Ear>,
+        ready: Option<Ready>,
+    ) -> Result<(), Unstarted> {
+        // What is there before the command starts is no sign of its life.
+        self.silence = idle.map(|idle| Silence::new(idle, ears));
+        let start = Instant::now();
+        self.bell.command = delegate::start(setting)?;
+        self.hard = hard.and_then(|hard| Some((hard, start.checked_add(hard)?)));
+        if let Some(ready) = ready {
+            ready.say();
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something happens, looks, and decides.
+    fn verdict(&mut self, owned: Option<&Owned>) -> Verdict {
+        loop {
+            let until = self.silence.as_ref().map(Silence::until).into_iter().chain(self.hard.map(|(_, at)| at)).min();
+            self.signals.wait(until);
+            self.bell.attend(&self.signals);
+            if self.bell.ended.is_some() {
+                return Verdict::Natural;
+            }
+            if std::mem::take(&mut self.bell.continued) {
+                self.silence.iter_mut().for_each(Silence::restart);
+            }
+            let late = until.map_or(Duration::ZERO, |until| until.elapsed());
+            if late > ASLEEP {
+                self.silence.iter_mut().for_each(Silence::restart);
+                self.hard = self.hard.map(|(hard, at)| (hard, at + late));
+            }
+            // Looked at whenever we are awake: whoever settled the job in the meantime thinks that we are dead.
+            if owned.is_some_and(Owned::is_lost) {
+                return Verdict::Lost;
+            }
+            if let Some(signal) = self.bell.cancelled {
+                return Verdict::Cancelled(signal);
+            }
+            if let Some((hard, at)) = self.hard
+                && Instant::now() >= at
+            {
+                return Verdict::Hard(hard);
+            }
+            let looked = std::mem::take(&mut self.bell.asked);
+            let quiet = self.silence.as_mut().filter(|silence| looked || Instant::now() >= silence.until());
+            if let Some(silence) = quiet
+                && silence.is_over()
+            {
+                return Verdict::Idle(silence.window());
+            }
+            if looked && let Some(owned) = owned {
+                owned.answer();
+            }
+        }
+    }
+
+    /// Ends whatever is left of the command, and names what would not go.
+    fn reap(&mut self, verdict: Verdict, keep_children: bool, owned: Option<&Owned>) -> Vec<String> {
+        if verdict == Verdict::Natural && keep_children {
+            return Vec::new();
+        }
+        if self.bell.childless || children().is_subset(&self.strangers) {
+            return Vec::new();
+        }
+        let me = process::own_pid();
+        let Watch { signals, bell, strangers, .. } = self;
+        // As a subreaper we are the parent of every orphan below us: who is not below us is not the command's.
+        let mut seeds = |table: &Table| {
+            table.children(me).map(|stat| stat.proc.pid).filter(|pid| !strangers.contains(pid)).collect()
+        };
+        let mut attend = || {
+            bell.attend(signals);
+            if std::mem::take(&mut bell.asked)
+                && let Some(owned) = owned
+            {
+                owned.answer();
+            }
+        };
+        let mut plan = Plan {
+            grace: self.grace,
+            signal: libc::SIGTERM,
+            root_first: self.root_first,
+            wake: Some((signals.fd(), &mut attend)),
+        };
+        let members = hunt::end(&mut seeds, &mut plan);
+        self.bell.attend(&self.signals);
+        match members {
+            Ok(members) => members
+                .iter()
+                .filter(|member| member.fate == Fate::Survived)
+                .map(|member| format!("process {} could not be ended", member.stat.proc.pid))
+                .collect(),
+            Err(e) => vec![format!("cannot read the process table: {}", reap::exit::reason(&e))],
+        }
+    }
+
+    /// A second in which we still answer.
+    fn pause(&mut self) {
+        self.signals.wait(Some(Instant::now() + Duration::from_secs(1)));
+        self.bell.attend(&self.signals);
+    }
+}
+
+/// The status that a shell would show.
+pub fn status_of(exit: Option<Exit>) -> u8 {
+    match exit {
+        Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(Status::Broken as u8),
+        Some(Exit::Signal(signal)) => signal_status(signal),
+        None => Status::Broken as u8,
+    }
+}
+
+fn signal_status(signal: i32) -> u8 {
+    u8::try_from(signal + 128).unwrap_or(Status::Broken as u8)
+}
+
+fn open_log(path: &Path) -> Result<File, Fail> {
+    let file = File::options().append(true).create(true).open(path);
+    file.map_err(|e| Fail::cannot("open log", path.display(), &e))
+}
+
+/// The children of this process now.
+fn children() -> HashSet<i32> {
+    let me = process::own_pid();
+    match fs::read_to_string(format!("/proc/self/task/{me}/children")) {
+        Ok(list) => list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect(),
+        // A kernel without that file, or no /proc.
+        Err(_) => {
+            let table = Table::read().unwrap_or_default();
+            table.children(me).map(|stat| stat.proc.pid).collect()
+        }
+    }
+}
