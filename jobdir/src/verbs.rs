@@ -34,7 +34,7 @@ pub fn run(root: Option<PathBuf>, verb: Verb) -> Result<Status, Fail> {
     let open = |job: &OsStr| Named::parse(job)?.open(root.as_deref());
     let job_or_own = |job: Option<OsString>| open(&job.or_else(own_job).unwrap_or_default());
     match verb {
-        Verb::Claim(order) => claim_one(&Root::create(&chosen(root)?)?, *order),
+        Verb::Claim(order) => claim_one(&chosen(root)?, *order),
         Verb::Put(job, file) => put(&job_or_own(job)?.1, file.as_deref()),
         Verb::Touch(job, text) => progress::stamp(&job_or_own(job)?.1, &text).map(|()| Status::Done),
         Verb::Finish { job, word, exit_code, error } => {
@@ -68,7 +68,8 @@ fn warn(text: &str) {
     complain("jobdir", &format!("warning: {text}"));
 }
 
-fn claim_one(root: &Root, order: args::Claim) -> Result<Status, Fail> {
+/// Everything is read before anything is made: a wrong call leaves no trace.
+fn claim_one(root: &Path, order: args::Claim) -> Result<Status, Fail> {
     let usage = |why: String| Fail::usage("jobdir", why);
     let id = order.id.map(OsString::into_string).transpose().ok().filter(|id| id.as_deref().is_none_or(id::is_valid));
     let id =
@@ -83,6 +84,7 @@ fn claim_one(root: &Root, order: args::Claim) -> Result<Status, Fail> {
     let windows = Windows::from(limits.clamped(outer_deadline(&environment, here::wall(), &mut say_warning)));
     let mut from = order.input.as_deref().map(|path| Ok::<_, Fail>((reader(path)?, path))).transpose()?;
     let input = from.as_mut().map(|(from, path)| (from.as_mut() as &mut dyn Read, *path));
+    let root = &Root::create(root)?;
     let job = match claim(root, Order { id, name: order.name, meta, windows, input })? {
         Claimed::Ours(job) => job,
         Claimed::Taken(job) => {

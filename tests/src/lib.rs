@@ -1,1 +1,228 @@
-//! What the end-to-end tests share.
+//! What the tests share: the real binaries, a fresh folder for each test, conditions instead of sleeps, and an
+//! end for everything that a test has started.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// The variable by which the processes of a test are known.
+const MARK: &str = "OUTLIVE_TEST";
+
+/// The folder that holds the five binaries, built with the profile of this test where they are not fresh.
+pub fn bin_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        // target/PROFILE/deps/TEST-HASH
+        let dir = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--workspace", "--bins"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if dir.ends_with("release") {
+            cargo.arg("--release");
+        }
+        // Cargo's own variables of this test would make it build everything anew.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_")) {
+            if name != "CARGO_HOME" && name != "CARGO_TARGET_DIR" {
+                cargo.env_remove(name);
+            }
+        }
+        assert!(cargo.status().unwrap().success(), "the binaries cannot be built");
+        dir
+    })
+}
+
+/// The path of a tool's binary.
+pub fn bin(tool: &str) -> PathBuf {
+    bin_dir().join(tool)
+}
+
+/// A fresh folder with a job root in it. Whatever was started from it is ended when it goes.
+pub struct Folder {
+    dir: TempDir,
+    mark: String,
+}
+
+impl Folder {
+    /// A fresh one, mode 0700.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Folder {
+        let dir = tempfile::Builder::new().prefix("outlive.").tempdir().unwrap();
+        let mark = dir.path().file_name().unwrap().to_str().unwrap().to_owned();
+        Folder { dir, mark }
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Its job root, which `jobdir claim` makes.
+    pub fn root(&self) -> PathBuf {
+        self.path("root")
+    }
+
+    /// The file `name` of job `id`, in jobs/ or, once delivered, in delivered/.
+    pub fn file(&self, id: &str, name: &str) -> PathBuf {
+        let pending = self.root().join("jobs").join(id);
+        let dir = if pending.is_dir() { pending } else { self.root().join("delivered").join(id) };
+        dir.join(name)
+    }
+
+    /// A command that knows the root and the five binaries, and is known to be ours.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let dirs = std::iter::once(bin_dir().to_owned()).chain(std::env::split_paths(&path));
+        command
+            .env(MARK, &self.mark)
+            .env("JOBDIR_ROOT", self.root())
+            .env("PATH", std::env::join_paths(dirs).unwrap())
+            .stdin(Stdio::null());
+        for name in ["JOB_ID", "JOB_DIR", "JOB_CLAIM", "JOB_DEADLINE", "READY_FD", "JOBDIR_SYNC"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// A tool with its arguments.
+    pub fn tool<S: AsRef<OsStr>>(&self, tool: &str, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.command(bin(tool));
+        command.args(args);
+        command
+    }
+
+    /// Runs a tool to its end.
+    pub fn run<S: AsRef<OsStr>>(&self, tool: &str, args: impl IntoIterator<Item = S>) -> Ran {
+        run(&mut self.tool(tool, args))
+    }
+
+    /// Runs a line of sh to its end; the five tools are in its PATH.
+    pub fn sh(&self, line: &str) -> Ran {
+        run(self.command("sh").args(["-c", line]))
+    }
+
+    /// Claims a job with these options, which must succeed; its id.
+    pub fn claim(&self, options: &[&str]) -> String {
+        let ran = self.run("jobdir", std::iter::once("claim").chain(options.iter().copied()));
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "claim");
+        ran.out.trim_end().to_owned()
+    }
+
+    /// Starts a claimed job, detached and watched; the launch must succeed.
+    pub fn start(&self, id: &str, command: &[&str]) {
+        let line = ["--ready", "--"].map(str::to_owned).into_iter();
+        let line = line.chain([bin("watchdog").display().to_string(), "--job".into(), id.into(), "--".into()]);
+        let ran = self.run("detach", line.chain(command.iter().map(|word| (*word).to_owned())));
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "launch of {command:?}");
+    }
+
+    /// The word in the status file as it is, not settled; empty where there is none.
+    pub fn word(&self, id: &str) -> String {
+        fs::read_to_string(self.file(id, "status")).unwrap_or_default().trim_end().to_owned()
+    }
+
+    /// The owner's pid as it is recorded.
+    pub fn owner(&self, id: &str) -> i32 {
+        fs::read_to_string(self.file(id, "pid")).unwrap().trim().parse().expect("an owner's pid")
+    }
+
+    /// Waits until the job's status file says a terminal word, and returns it.
+    pub fn ended(&self, id: &str) -> String {
+        until(&format!("job {id} has ended"), || !["", "claimed", "running"].contains(&self.word(id).as_str()));
+        self.word(id)
+    }
+
+    /// The record of a job that has ended.
+    pub fn record(&self, id: &str) -> serde_json::Value {
+        let text = fs::read_to_string(self.file(id, "result.json")).expect("a record");
+        assert_eq!(text.matches('\n').count(), 1, "a record is one line");
+        serde_json::from_str(&text).expect("valid JSON")
+    }
+
+    /// The living processes that were started from this folder, this one left out.
+    pub fn living(&self) -> Vec<i32> {
+        let entry = format!("{MARK}={}", self.mark);
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|pid| {
+                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                environment.split(|&b| b == 0).any(|one| one == entry.as_bytes()) && is_alive(*pid)
+            })
+            .collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let limit = Instant::now() + Duration::from_secs(10);
+        loop {
+            let living = self.living();
+            if living.is_empty() || Instant::now() > limit {
+                return;
+            }
+            for pid in living {
+                kill(pid, libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// How a command ended and what it said.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Its exit status; 128+n for a signal.
+    pub status: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Ran {
+    use std::os::unix::process::ExitStatusExt;
+    let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    Ran {
+        status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap()),
+        out: String::from_utf8_lossy(&stdout).into_owned(),
+        err: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+/// Waits for a condition, for at most 20 seconds.
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(20), what, condition);
+}
+
+/// Waits for a condition, for at most `limit`.
+pub fn until_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The state letter of a process; `None` where it is gone.
+pub fn state(pid: i32) -> Option<char> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let close = stat.iter().rposition(|&b| b == b')')?;
+    stat.get(close + 2).map(|&b| char::from(b))
+}
+
+/// Whether a process lives: a zombie does not.
+pub fn is_alive(pid: i32) -> bool {
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Sends a signal to one process.
+pub fn kill(pid: i32, signal: i32) {
+    assert!(pid > 1, "never a group, never everybody");
+    // SAFETY: kill(2) takes two integers.
+    unsafe { libc::kill(pid, signal) };
+}
