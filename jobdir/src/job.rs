@@ -96,7 +96,7 @@ impl Job {
         [files::LOG, files::PROGRESS]
             .iter()
             .filter_map(|name| files::look(self.fd(), name).ok().flatten())
-            .filter(|stat| files::is_file(stat) && (stat.st_size > 0 || stat.st_mtime > 0))
+            .filter(files::is_file)
             .map(|stat| files::changed(&stat))
             .max()
     }

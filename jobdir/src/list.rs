@@ -18,6 +18,9 @@ use crate::root::{Root, ids};
 use crate::settle::{self, State};
 use crate::word::Word;
 
+/// How many jobs are settled at once: each holds a descriptor.
+pub const SIDE_BY_SIDE: usize = 256;
+
 /// Which jobs.
 #[derive(Default)]
 pub struct Filter {
@@ -60,29 +63,22 @@ pub struct Row {
 /// The rows, newest claim first; `trouble` is told of jobs that cannot be shown.
 pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Result<Vec<Row>, Fail> {
     let cannot = |e: io::Error| Fail::cannot("list", root.path.display(), &e);
-    let mut jobs = Vec::new();
-    for id in root.ids().map_err(cannot)? {
-        jobs.push(root.pending(&id));
-    }
-    if filter.all
-        && let Some(delivered) = root.delivered().map_err(cannot)?
-    {
-        for id in ids(delivered.as_fd()).map_err(cannot)? {
-            jobs.push(root.archived(delivered.as_fd(), &id));
-        }
-    }
-    let mut opened: Vec<Job> = Vec::new();
-    for job in jobs {
-        match job {
-            Ok(job) => opened.extend(job),
-            Err(e) => trouble(format!("cannot open a job: {}", reap::exit::reason(&e))),
-        }
-    }
+    let delivered = if filter.all { root.delivered().map_err(cannot)? } else { None };
+    let pending = root.ids().map_err(cannot)?.into_iter().map(|id| (id, None));
+    let archived = delivered.as_ref().map(|dir| ids(dir.as_fd())).transpose().map_err(cannot)?.unwrap_or_default();
+    let names: Vec<_> = pending.chain(archived.into_iter().map(|id| (id, delivered.as_ref()))).collect();
     let mut rows = Vec::new();
     // Side by side, but never with more descriptors than a process may have.
-    for some in opened.chunks(256) {
-        let states = settle::settle(&some.iter().collect::<Vec<_>>());
-        for (job, state) in some.iter().zip(states) {
+    for some in names.chunks(SIDE_BY_SIDE) {
+        let mut jobs: Vec<Job> = Vec::with_capacity(some.len());
+        for (id, delivered) in some {
+            match delivered.map_or_else(|| root.pending(id), |dir| root.archived(dir.as_fd(), id)) {
+                Ok(job) => jobs.extend(job.filter(|job| may_fit(job, filter))),
+                Err(e) => trouble(format!("cannot open job {id}: {}", reap::exit::reason(&e))),
+            }
+        }
+        let states = settle::settle(&jobs.iter().collect::<Vec<_>>());
+        for (job, state) in jobs.iter().zip(states) {
             match row(job, state) {
                 Ok(row) => rows.extend(row.filter(|row| fits(row, filter))),
                 Err(why) => trouble(format!("job {}: {why}", job.id)),
@@ -92,6 +88,11 @@ pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Re
     rows.sort_by(|a, b| (b.meta.claimed_at, &b.id).cmp(&(a.meta.claimed_at, &a.id)));
     rows.truncate(filter.limit.unwrap_or(usize::MAX));
     Ok(rows)
+}
+
+/// A word that is terminal stays so: where only live jobs are asked for, it needs no further look.
+fn may_fit(job: &Job, filter: &Filter) -> bool {
+    filter.words.is_empty() || !job.word().is_ok_and(|word| word.is_terminal() && !filter.words.contains(&word))
 }
 
 fn fits(row: &Row, filter: &Filter) -> bool {

@@ -33,18 +33,19 @@ pub fn put(job: &Job, from: &mut dyn Read, what: &str) -> Result<(), Fail> {
     let document =
         json::document(&bytes).map_err(|why| Fail::new(Status::No, format!("cannot publish {what}: {why}")))?;
     let cannot = |e: io::Error| Fail::cannot("publish the output of job", &job.id, &e);
-    let lock = File::from(files::open(job.fd(), files::META, OFlag::O_RDONLY).map_err(cannot)?);
-    FileExt::lock_exclusive(&lock).map_err(cannot)?;
+    let ended = || Fail::new(Status::Taken, format!("cannot publish the output of job {}: it has ended", job.id));
     match settle::settle_one(job) {
         State::Live(_) => {}
-        State::Ended(word) => {
-            let text = format!("cannot publish the output of job {}: it has ended ({word})", job.id);
-            return Err(Fail::new(Status::Taken, text));
-        }
+        State::Ended(_) => return Err(ended()),
         State::Damaged(why) | State::Unclear(why) => {
             return Err(Fail::new(Status::Broken, format!("job {}: {why}", job.id)));
         }
         State::Foreign => return Err(Fail::new(Status::NoJob, format!("no such job: {}", job.id))),
+    }
+    let lock = File::from(files::open(job.fd(), files::META, OFlag::O_RDONLY).map_err(cannot)?);
+    FileExt::lock_exclusive(&lock).map_err(cannot)?;
+    if files::look(job.fd(), files::RESULT).map_err(cannot)?.is_some() {
+        return Err(ended());
     }
     files::replace(job.fd(), files::OUTPUT, format!("{document}\n").as_bytes(), true).map_err(cannot)?;
     files::sync(&job.dir).map_err(cannot)

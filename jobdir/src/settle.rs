@@ -273,9 +273,12 @@ fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> V
         }
         match Lock::take(jobs[index], Duration::ZERO) {
             // Under the lock, look again: who held it before may have ended the job, or begun it.
-            Ok(Some(lock)) => match changed_since(jobs[index], &live) {
+            Ok(Some(lock)) => match changed_since(jobs[index]) {
                 Some(state) => states.push((index, state)),
-                None => held.push((index, live, death, lock)),
+                None => {
+                    let (live, death) = refreshed(jobs[index], live, death);
+                    held.push((index, live, death, lock));
+                }
             },
             Ok(None) => states.push((index, State::Live(live))),
             Err(e) => {
@@ -305,7 +308,7 @@ fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> V
     states
 }
 
-fn changed_since(job: &Job, live: &Live) -> Option<State> {
+fn changed_since(job: &Job) -> Option<State> {
     match job.record() {
         Ok(None) => {}
         Ok(Some(record)) => {
@@ -317,8 +320,14 @@ fn changed_since(job: &Job, live: &Live) -> Option<State> {
         Err(Trouble::Damaged(why)) => return Some(State::Damaged(why)),
         Err(Trouble::Unreadable(why)) => return Some(State::Unclear(why)),
     }
-    let began = live.word == Word::Claimed && live.owner.is_none() && job.owner().is_some();
-    began.then(|| State::Unclear("it has just begun, and its owner is gone again: look once more".to_owned()))
+    None
+}
+
+/// A claimed job may have begun and lost its owner since the first look.
+fn refreshed(job: &Job, mut live: Box<Live>, death: Death) -> (Box<Live>, Death) {
+    live.owner = job.owner();
+    let begun = live.owner.is_some() || !matches!(job.pid(), Ok(None));
+    (live, if begun { Death::WorkerDied } else { death })
 }
 
 fn record_death(job: &Job, live: Live, death: Death, survivors: impl Iterator<Item = i32>) -> State {
@@ -337,6 +346,7 @@ fn record_death(job: &Job, live: Live, death: Death, survivors: impl Iterator<It
 
 fn write_down(job: &Job, end: &End, live: Live) -> State {
     let mut end = end.clone();
+    let _closed = crate::output::close(job);
     if let Ok(Some(log)) = files::look(job.fd(), files::LOG) {
         end.log_bytes = u64::try_from(log.st_size).ok();
     }

@@ -24,6 +24,7 @@ use jobdir::windows::{Limits, Windows, outer_deadline};
 use jobdir::word::Word;
 use reap::exit::{Fail, Status, complain, say};
 use reap::here;
+use reap::process::MoreDescriptors;
 
 /// The directory of the job that we are part of.
 pub fn own_job() -> Option<OsString> {
@@ -40,14 +41,15 @@ pub fn run(root: Option<PathBuf>, verb: Verb) -> Result<Status, Fail> {
         Verb::Finish { job, word, exit_code, error } => {
             finish(&open(&job)?.1, Verdict { word, exit_code, error }).map(|()| Status::Done)
         }
-        Verb::Status(jobs) => status(&each(&jobs, open)),
+        Verb::Status(jobs) => status(&jobs, open),
         Verb::Wait { slice, any, jobs } => {
-            let jobs = each(&jobs, open).into_iter().collect::<Result<Vec<_>, Fail>>()?;
+            let _descriptors = MoreDescriptors::allow();
+            let jobs = jobs.iter().map(|job| open(job)).collect::<Result<Vec<_>, Fail>>()?;
             wait::wait(&jobs, &wait::Order { slice, any })
         }
         Verb::Result(job) => result(&open(&job)?.1),
         Verb::Cancel { name: Some(name), .. } => cancel_named(&chosen(root)?, name),
-        Verb::Cancel { jobs, .. } => cancel_each(each(&jobs, open)),
+        Verb::Cancel { jobs, .. } => cancel_each(jobs.iter().map(|job| open(job))),
         Verb::List { name, words, all, limit, json } => {
             list_all(&chosen(root)?, &Filter { name, words, all, limit }, json)
         }
@@ -59,10 +61,6 @@ pub fn run(root: Option<PathBuf>, verb: Verb) -> Result<Status, Fail> {
 }
 
 type Opened = Result<(Root, Job), Fail>;
-
-fn each(jobs: &[OsString], open: impl Fn(&OsStr) -> Opened) -> Vec<Opened> {
-    jobs.iter().map(|job| open(job)).collect()
-}
 
 fn warn(text: &str) {
     complain("jobdir", &format!("warning: {text}"));
@@ -138,22 +136,27 @@ fn settled(job: &Job) -> Result<Word, Fail> {
     }
 }
 
-fn status(jobs: &[Opened]) -> Result<Status, Fail> {
-    if let [Ok((_, job))] = jobs {
-        return say(format!("{}\n", settled(job)?)).map(|()| Status::Done);
+fn status(jobs: &[OsString], open: impl Fn(&OsStr) -> Opened) -> Result<Status, Fail> {
+    let word_of = |job: &OsString| open(job).and_then(|(_, job)| Ok((settled(&job)?, job.id)));
+    if let [job] = jobs {
+        return say(format!("{}\n", word_of(job)?.0)).map(|()| Status::Done);
     }
-    let mut worst = Status::Done;
-    for opened in jobs {
-        let word = opened.as_ref().map_err(|fail| Fail { status: fail.status, text: fail.text.clone() });
-        match word.and_then(|(_, job)| Ok((job, settled(job)?))) {
-            Ok((job, word)) => say(format!("{}\t{word}\n", job.id))?,
-            Err(fail) => {
-                let _ = fail.report("jobdir");
-                worst = worst.max(if fail.status == Status::NoJob as u8 { Status::NoJob } else { Status::Broken });
-            }
+    // One that gives no answer does not keep the others from theirs.
+    let mut last = Ok(Status::Done);
+    for job in jobs {
+        match word_of(job) {
+            Ok((word, id)) => say(format!("{id}\t{word}\n"))?,
+            Err(fail) => fail_on(&mut last, fail),
         }
     }
-    Ok(worst)
+    last
+}
+
+/// Keeps the last failure to end with, and says the one before.
+fn fail_on(last: &mut Result<Status, Fail>, fail: Fail) {
+    if let Err(earlier) = std::mem::replace(last, Err(fail)) {
+        let _ = earlier.report("jobdir");
+    }
 }
 
 fn result(job: &Job) -> Result<Status, Fail> {
@@ -173,14 +176,11 @@ fn result(job: &Job) -> Result<Status, Fail> {
     }
 }
 
-fn cancel_each(jobs: Vec<Opened>) -> Result<Status, Fail> {
+fn cancel_each(jobs: impl Iterator<Item = Opened>) -> Result<Status, Fail> {
     let mut last = Ok(Status::Done);
     for opened in jobs {
         if let Err(fail) = opened.and_then(|(_, job)| cancel(&job)) {
-            // Each job is asked, whatever became of the one before.
-            if let Err(earlier) = std::mem::replace(&mut last, Err(fail)) {
-                let _ = Fail::report(&earlier, "jobdir");
-            }
+            fail_on(&mut last, fail);
         }
     }
     last
@@ -190,17 +190,13 @@ fn cancel_named(root: &Path, name: String) -> Result<Status, Fail> {
     let words = vec![Word::Claimed, Word::Running];
     let Some(root) = Root::open(root)? else { return Ok(Status::No) };
     let rows = list::rows(&root, &Filter { name: Some(name), words, ..Filter::default() }, &mut |why| warn(&why))?;
-    let jobs = rows.iter().filter_map(|row| root.job(&row.id).ok().flatten());
-    let jobs: Vec<Job> = jobs.collect();
-    if jobs.is_empty() {
-        return Ok(Status::No);
-    }
-    let mut last = Ok(Status::Done);
-    for job in &jobs {
-        if let Err(fail) = cancel(job)
-            && let Err(earlier) = std::mem::replace(&mut last, Err(fail))
+    let mut last = Ok(if rows.is_empty() { Status::No } else { Status::Done });
+    for row in rows {
+        // One that has ended and was delivered since the listing needs no cancel.
+        if let Ok(Some(job)) = root.job(&row.id)
+            && let Err(fail) = cancel(&job)
         {
-            let _ = Fail::report(&earlier, "jobdir");
+            fail_on(&mut last, fail);
         }
     }
     last

@@ -12,9 +12,8 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::process::{self, Pin, Proc, Stat};
+use crate::process::{self, MoreDescriptors, Pin, Proc, Stat};
 use crate::tree::Table;
 
 /// How long a process that was sent KILL may take to go before it is called a survivor: one in
@@ -87,7 +86,7 @@ impl Member {
 ///
 /// Never signalled: this process, those above it, pid 1, and whoever merely shares a group or session with a target.
 pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io::Result<Vec<Member>> {
-    let _descriptors = Raised::limit();
+    let _descriptors = MoreDescriptors::allow();
     let mut hunt = Hunt::new();
     let start = Instant::now();
     let half = start + plan.grace / 2;
@@ -241,23 +240,6 @@ impl Hunt {
             };
         }
         self.members
-    }
-}
-
-/// The soft limit of descriptors, raised while a crowd is held by pidfds and put back afterwards.
-struct Raised(u64, u64);
-
-impl Raised {
-    fn limit() -> Option<Raised> {
-        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok()?;
-        Some(Raised(soft, hard))
-    }
-}
-
-impl Drop for Raised {
-    fn drop(&mut self) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, self.0, self.1);
     }
 }
 

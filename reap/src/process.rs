@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
 /// A process: its number and its start time in clock ticks since boot. A pid never travels alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -188,6 +189,26 @@ pub fn timeout(deadline: Instant) -> PollTimeout {
 pub fn readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+/// The soft limit of descriptors, raised as far as it goes while a crowd is held, and put back afterwards: a
+/// program that we start later may be built on select(2).
+#[derive(Debug)]
+pub struct MoreDescriptors(rlim_t, rlim_t);
+
+impl MoreDescriptors {
+    /// Raises it; `None` where that is refused.
+    pub fn allow() -> Option<MoreDescriptors> {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok()?;
+        Some(MoreDescriptors(soft, hard))
+    }
+}
+
+impl Drop for MoreDescriptors {
+    fn drop(&mut self) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, self.0, self.1);
+    }
 }
 
 fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {

@@ -6,15 +6,13 @@
 use std::collections::HashMap;
 
 use jobdir::job::{Job, Trouble};
+use jobdir::list::SIDE_BY_SIDE;
 use jobdir::root::Root;
 use jobdir::settle::{self, Live, State};
 use reap::exit::{Fail, complain, reason};
 
 use crate::handler;
 use crate::line;
-
-/// How many jobs are settled at once: each holds a descriptor.
-const SIDE_BY_SIDE: usize = 256;
 
 /// What is asked of a pass.
 pub struct Order<'a> {

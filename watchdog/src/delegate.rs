@@ -25,18 +25,10 @@ pub struct Setting<'a> {
     pub file_size: &'a FileSize,
 }
 
-/// Why the command does not run.
-pub enum Unstarted {
-    /// It cannot be run.
-    Refused(Refusal),
-    /// We cannot run anything.
-    Broken(Fail),
-}
-
 /// Starts it, and returns its pid once the exec has succeeded.
-pub fn start(setting: &Setting<'_>) -> Result<i32, Unstarted> {
-    let prepared = Prepared::new(setting.command, setting.environment).map_err(Unstarted::Refused)?;
-    let broken = |verb: &str, e: Errno| Unstarted::Broken(Fail::cannot(verb, "the command", &e.into()));
+pub fn start(setting: &Setting<'_>) -> Result<i32, Fail> {
+    let prepared = Prepared::new(setting.command, setting.environment).map_err(refused)?;
+    let broken = |verb: &str, e: Errno| Fail::cannot(verb, "the command", &e.into());
     let (told, tell) = pipe2(OFlag::O_CLOEXEC).map_err(|e| broken("start", e))?;
     let parent = getpid().as_raw();
     // SAFETY: the process has one thread, and the child makes system calls only until its exec.
@@ -56,11 +48,15 @@ pub fn start(setting: &Setting<'_>) -> Result<i32, Unstarted> {
                 None => Ok(child.as_raw()),
                 Some(errno) => {
                     let _ = nix::sys::wait::waitpid(child, None);
-                    Err(Unstarted::Refused(prepared.refusal(errno, None)))
+                    Err(refused(prepared.refusal(errno, None)))
                 }
             }
         }
     }
+}
+
+fn refused(refusal: Refusal) -> Fail {
+    Fail { status: refusal.status, text: refusal.text }
 }
 
 /// In the child. Returns only when it cannot become the command.

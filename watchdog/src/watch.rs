@@ -15,7 +15,7 @@ use reap::tree::Table;
 
 use crate::args::Args;
 use crate::bell::{Bell, Exit, Signals};
-use crate::delegate::{self, FileSize, Setting, Unstarted};
+use crate::delegate::{self, FileSize, Setting};
 use crate::owned::Owned;
 use crate::ready::{self, Ready};
 use crate::silence::{Ear, Silence};
@@ -89,10 +89,7 @@ impl Watch {
             session: false,
             file_size,
         };
-        self.begin(&setting, (args.idle, args.hard), ears, ready).map_err(|unstarted| match unstarted {
-            Unstarted::Refused(refusal) => Fail { status: refusal.status, text: refusal.text },
-            Unstarted::Broken(fail) => fail,
-        })?;
+        self.begin(&setting, (args.idle, args.hard), ears, ready)?;
         let verdict = self.verdict(None);
         for survivor in self.reap(verdict, args.keep_children, None) {
             complain("watchdog", &format!("warning: {survivor}"));
@@ -116,29 +113,29 @@ impl Watch {
         let mut owned = Owned::take(job, &args.command)?;
         let windows = *owned.windows();
         self.grace = windows.grace;
-        let cannot = |e: std::io::Error| Fail::cannot("open the streams of job", &owned.job.id, &e);
-        let streams = owned.streams(args.capture).map_err(cannot)?;
-        let mut ears: Vec<Ear> = args.watch.iter().cloned().map(Ear::Path).collect();
-        for file in &streams[1..] {
-            ears.push(Ear::Open(file.try_clone().map_err(cannot)?));
-        }
-        ears.push(Ear::Entry(owned.job.dir.try_clone().map_err(cannot)?, files::PROGRESS));
-        let setting = Setting {
-            command: &args.command,
-            environment: &owned.environment(),
-            streams: [0, 1, 2].map(|number| Some(streams[number].as_fd())),
-            session: true,
-            file_size,
-        };
-        let started = match self.begin(&setting, (windows.idle, windows.hard), ears, ready) {
-            Ok(()) => Ok(()),
-            Err(Unstarted::Refused(refusal)) => Err((refusal.status, refusal.text)),
-            Err(Unstarted::Broken(fail)) => Err((fail.status, fail.text)),
-        };
-        if let Err((status, text)) = started {
-            let recorded = owned.spawn_failed(&text, &mut || self.pause());
-            recorded?;
-            return Err(Fail { status, text });
+        let started = owned.streams(args.capture).and_then(|streams| {
+            let mut ears: Vec<Ear> = args.watch.iter().cloned().map(Ear::Path).collect();
+            for file in &streams[1..] {
+                ears.push(Ear::Open(file.try_clone()?));
+            }
+            ears.push(Ear::Entry(owned.job.dir.try_clone()?, files::PROGRESS));
+            Ok((streams, ears))
+        });
+        let started = started.map_err(|e| Fail::cannot("open the streams of job", &owned.job.id, &e)).and_then(
+            |(streams, ears)| {
+                let setting = Setting {
+                    command: &args.command,
+                    environment: &owned.environment(),
+                    streams: [0, 1, 2].map(|number| Some(streams[number].as_fd())),
+                    session: true,
+                    file_size,
+                };
+                self.begin(&setting, (windows.idle, windows.hard), ears, ready)
+            },
+        );
+        if let Err(fail) = started {
+            owned.spawn_failed(&fail.text, &mut || self.pause())?;
+            return Err(fail);
         }
         owned.started(self.bell.command);
         let verdict = self.verdict(Some(&owned));
@@ -155,7 +152,7 @@ impl Watch {
         (idle, hard): (Option<Duration>, Option<Duration>),
         ears: Vec<Ear>,
         ready: Option<Ready>,
-    ) -> Result<(), Unstarted> {
+    ) -> Result<(), Fail> {
         // What is there before the command starts is no sign of its life.
         self.silence = idle.map(|idle| Silence::new(idle, ears));
         let start = Instant::now();
