@@ -8,6 +8,7 @@ use reap::exit::{Fail, Status};
 use crate::commit::{self, Outcome, Reserve};
 use crate::job::Job;
 use crate::meta::Origin;
+use crate::output;
 use crate::owner::Lock;
 use crate::record::{End, Reason};
 use crate::settle::{self, State};
@@ -35,7 +36,13 @@ pub fn cancel(job: &Job) -> Result<(), Fail> {
         if live.word == Word::Claimed && live.owner.is_none() {
             match Lock::take(job, Duration::ZERO) {
                 Ok(Some(_lock)) if job.owner().is_none() => {
-                    let end = End::new(Word::Failed, Reason::Cancelled, "cancelled before it was started".to_owned());
+                    let _closed = output::close(job);
+                    let mut end =
+                        End::new(Word::Failed, Reason::Cancelled, "cancelled before it was started".to_owned());
+                    end.output = output::published(job, output::GREATEST_LIMIT).unwrap_or_else(|why| {
+                        end.warnings.push(format!("the output is not valid: {why}"));
+                        None
+                    });
                     let text = end.to_json(&job.id, &live.meta, None);
                     return match commit::commit(job, &text, end.word, &mut Reserve::default()) {
                         Ok(Outcome::Won | Outcome::Lost) => Ok(()),

@@ -166,6 +166,9 @@ pub fn withdraw(root: &Root, job: &Job) -> io::Result<()> {
 pub fn meta_of(file: Option<&str>, pairs: &[(String, String)]) -> Result<String, String> {
     let line = json::one_line(file.unwrap_or("{}").trim_ascii()).into_owned();
     let mut keys: Vec<String> = json::fields(&line)?.into_keys().collect();
+    if keys.len() != json::members(&line) {
+        return Err("the file gives a key twice".to_owned());
+    }
     let mut object = Object::extending(&line);
     for (key, value) in pairs {
         if keys.contains(key) {

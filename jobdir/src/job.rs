@@ -52,6 +52,11 @@ impl Job {
         self.dir.as_fd()
     }
 
+    /// Whether it is a directory of somebody else's: it has none of the files that every job has.
+    pub fn is_foreign(&self) -> bool {
+        [files::STATUS, files::META, files::RESULT].iter().all(|name| matches!(files::look(self.fd(), name), Ok(None)))
+    }
+
     /// The word in `status`, not settled.
     pub fn word(&self) -> Result<Word, Trouble> {
         let file = files::read(self.fd(), files::STATUS, 64).map_err(|e| Trouble::of(files::STATUS, &e))?;

@@ -17,6 +17,24 @@ pub fn fields(text: &str) -> Result<Fields<'_>, String> {
     serde_json::from_str(text).map_err(|e| e.to_string())
 }
 
+/// How many members an object has, a key that is given twice counted twice.
+pub fn members(object: &str) -> usize {
+    let (mut quoted, mut escaped, mut depth, mut colons) = (false, false, 0, 0);
+    for b in object.bytes() {
+        match b {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = quoted,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            b':' if depth == 1 => colons += 1,
+            _ => {}
+        }
+    }
+    colons
+}
+
 /// The value of a member as text, where it is a string.
 pub fn text(fields: &Fields<'_>, key: &str) -> Option<String> {
     serde_json::from_str(fields.get(key)?.get()).ok()
@@ -149,6 +167,12 @@ mod tests {
         assert_eq!(Object::extending("{\"a\":{}}").value("n", Some(3)).end(), "{\"a\":{},\"n\":3}");
         assert_eq!(Object::extending("{}").text("k", "v").end(), "{\"k\":\"v\"}");
         assert_eq!(Object::new().maybe_text("k", None).end(), "{\"k\":null}");
+    }
+
+    #[test]
+    fn members_are_counted_at_the_top_alone() {
+        assert_eq!(members("{}"), 0);
+        assert_eq!(members("{\"a\":{\"b\":1,\"c\":[{\"d\":2}]},\"a:\\\":\":\"x:y\"}"), 2);
     }
 
     #[test]

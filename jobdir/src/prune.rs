@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use fs2::FileExt;
@@ -28,7 +28,7 @@ pub struct Order {
     pub dry_run: bool,
 }
 
-/// Removes; tells `gone` each id, and `trouble` what stood in the way of one.
+/// Tells `gone` each id that was removed, and `trouble` what stood in the way of one.
 pub fn prune(
     root: &Root,
     order: &Order,
@@ -37,28 +37,36 @@ pub fn prune(
 ) -> Result<(), Fail> {
     let cannot = |e: io::Error| Fail::cannot("prune", root.path.display(), &e);
     let delivered = root.delivered().map_err(cannot)?;
+    let delivered = delivered.as_ref().map(AsFd::as_fd);
     let before = here::wall().saturating_sub(order.older_than);
-    if let Some(delivered) = &delivered {
-        for id in ids(delivered.as_fd()).map_err(cannot)? {
-            let opened = root.archived(delivered.as_fd(), &id);
-            remove_old(opened, delivered.as_fd(), Some(delivered.as_fd()), before, order, gone, trouble)?;
-        }
-    }
-    if order.undelivered {
-        for id in root.ids().map_err(cannot)? {
-            remove_old(
-                root.pending(&id),
-                root.jobs.as_fd(),
-                delivered.as_ref().map(AsFd::as_fd),
-                before,
-                order,
-                gone,
-                trouble,
-            )?;
+    let pending = order.undelivered.then(|| root.jobs.as_fd());
+    for dir in delivered.into_iter().chain(pending) {
+        for id in ids(dir).map_err(cannot)? {
+            let opened = if pending.is_some_and(|jobs| jobs.as_raw_fd() == dir.as_raw_fd()) {
+                root.pending(&id)
+            } else {
+                root.archived(dir, &id)
+            };
+            let removed = opened.and_then(|job| match job {
+                Some(job) if may_go(&job, before) => {
+                    // A wedged owner may still hold it: its tree has not ended.
+                    let Some(_lock) = Lock::take(&job, Duration::ZERO)? else { return Ok(false) };
+                    if !order.dry_run {
+                        hide_and_remove(&id, dir, delivered)?;
+                    }
+                    Ok(true)
+                }
+                _ => Ok(false),
+            });
+            match removed {
+                Ok(true) => gone(&id)?,
+                Ok(false) => {}
+                Err(e) => trouble(format!("cannot remove job {id}: {}", reap::exit::reason(&e))),
+            }
         }
     }
     if !order.dry_run {
-        for dir in std::iter::once(root.jobs.as_fd()).chain(delivered.as_ref().map(AsFd::as_fd)) {
+        for dir in std::iter::once(root.jobs.as_fd()).chain(delivered) {
             remove_hidden(dir, trouble);
         }
         tidy(root, trouble);
@@ -66,38 +74,11 @@ pub fn prune(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)]
-fn remove_old(
-    opened: io::Result<Option<Job>>,
-    dir: BorrowedFd<'_>,
-    delivered: Option<BorrowedFd<'_>>,
-    before: Duration,
-    order: &Order,
-    gone: &mut dyn FnMut(&str) -> Result<(), Fail>,
-    trouble: &mut dyn FnMut(String),
-) -> Result<(), Fail> {
-    let job = match opened {
-        Ok(Some(job)) => job,
-        Ok(None) => return Ok(()),
-        Err(e) => {
-            trouble(format!("cannot open a job: {}", reap::exit::reason(&e)));
-            return Ok(());
-        }
-    };
+/// Whether it has ended, and before then.
+fn may_go(job: &Job, before: Duration) -> bool {
     let terminal =
-        matches!(settle::settle_one(&job), State::Ended(_)) || job.word().is_ok_and(|word| word.is_terminal());
-    if !terminal || ended(&job).is_none_or(|ended| ended > before) {
-        return Ok(());
-    }
-    // A wedged owner may still hold it; its tree has not ended.
-    let Ok(Some(_lock)) = Lock::take(&job, Duration::ZERO) else { return Ok(()) };
-    if !order.dry_run
-        && let Err(e) = hide_and_remove(&job.id, dir, delivered)
-    {
-        trouble(format!("cannot remove job {}: {}", job.id, reap::exit::reason(&e)));
-        return Ok(());
-    }
-    gone(&job.id)
+        matches!(settle::settle_one(job), State::Ended(_)) || job.word().is_ok_and(|word| word.is_terminal());
+    terminal && ended(job).is_some_and(|ended| ended <= before)
 }
 
 fn ended(job: &Job) -> Option<Duration> {

@@ -71,8 +71,16 @@ impl Root {
         }
         let path = absolute(path)?;
         let cannot = |e: &io::Error| Fail::cannot("make job root", path.display(), e);
+        // Judged before anything is made: a refused root leaves nothing behind.
+        let place = path
+            .ancestors()
+            .skip(1)
+            .find_map(|above| open(above, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok());
+        if let Some(place) = place {
+            judge_ancestors(&path, place.as_fd(), ".")?;
+        }
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| cannot(&e))?;
+            DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(|e| cannot(&e))?;
         }
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(cannot(&e)),
@@ -228,18 +236,23 @@ fn judge(path: &Path, dir: BorrowedFd<'_>) -> Result<(), Fail> {
     if root.st_mode & 0o022 != 0 {
         return Err(refused(path, "group or others may write to it"));
     }
-    // The real ancestors, from the descriptor up: whatever links the path went through, these hold the root.
-    let mut up = String::from("..");
-    let mut below = identity(&root);
+    judge_ancestors(path, dir, "..")
+}
+
+/// The real ancestors, from the descriptor up: whatever links the path went through, these hold the root.
+fn judge_ancestors(path: &Path, dir: BorrowedFd<'_>, first: &str) -> Result<(), Fail> {
+    let mut up = String::from(first);
+    let mut below = None;
     loop {
-        let ancestor = fstatat(dir, up.as_str(), AtFlags::empty()).map_err(cannot)?;
-        if identity(&ancestor) == below {
+        let ancestor = fstatat(dir, up.as_str(), AtFlags::empty())
+            .map_err(|e| Fail::cannot("look at job root", path.display(), &e.into()))?;
+        if Some(identity(&ancestor)) == below {
             return Ok(());
         }
         if ancestor.st_mode & 0o002 != 0 && ancestor.st_mode & libc::S_ISVTX == 0 {
             return Err(refused(path, "anybody may write to a directory above it that has no sticky bit"));
         }
-        below = identity(&ancestor);
+        below = Some(identity(&ancestor));
         up.push_str("/..");
     }
 }
@@ -286,7 +299,8 @@ impl Named {
         };
         let no_job = || Fail::new(Status::NoJob, format!("no such job: {} in {}", self.id, path.display()));
         let root = Root::open(&path)?.ok_or_else(no_job)?;
-        let job = root.job(&self.id).map_err(|e| Fail::cannot("open job", &self.id, &e))?.ok_or_else(no_job)?;
+        let job = root.job(&self.id).map_err(|e| Fail::cannot("open job", &self.id, &e))?;
+        let job = job.filter(|job| !job.is_foreign()).ok_or_else(no_job)?;
         Ok((root, job))
     }
 }

@@ -114,11 +114,11 @@ fn look(job: &Job, here: &Origin) -> Finding {
     if let Ok(word) = word
         && word.is_terminal()
     {
-        // A look is enough here: whoever passes the record on reads it.
-        return Finding::Settled(match files::look(job.fd(), files::RESULT) {
-            Ok(Some(stat)) if files::is_file(&stat) => State::Ended(word),
-            Ok(_) => State::Damaged(format!("its status is {word}, and there is no {}", files::RESULT)),
-            Err(e) => State::Unclear(format!("cannot look at {}: {}", files::RESULT, reason(&e))),
+        return Finding::Settled(match job.record() {
+            Ok(Some(record)) => State::Ended(record.word),
+            Ok(None) => State::Damaged(format!("its status is {word}, and there is no {}", files::RESULT)),
+            Err(Trouble::Damaged(why)) => State::Damaged(why),
+            Err(Trouble::Unreadable(why)) => State::Unclear(why),
         });
     }
     match job.record() {
@@ -136,9 +136,7 @@ fn look(job: &Job, here: &Origin) -> Finding {
         Ok(meta) => meta,
         Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
         Err(Trouble::Damaged(why)) => {
-            let foreign =
-                [files::META, files::STATUS].iter().all(|name| matches!(files::look(job.fd(), name), Ok(None)));
-            return Finding::Settled(if foreign { State::Foreign } else { State::Damaged(why) });
+            return Finding::Settled(if job.is_foreign() { State::Foreign } else { State::Damaged(why) });
         }
     };
     let word = match word {
@@ -247,12 +245,19 @@ fn ask(jobs: &[&Job], suspects: Vec<(usize, Box<Live>, Pin)>) -> Vec<(usize, Opt
         .map(|((index, live, pin), answered)| {
             let state = match (pin.has_ended(), answered || is_ours(&live)) {
                 (true, _) => None,
-                (false, true) => Some(State::Live(live)),
+                (false, true) => Some(State::Live(believed(live))),
                 (false, false) => Some(wedged(jobs[index], *live)),
             };
             (index, state)
         })
         .collect()
+}
+
+/// An owner that answers has judged its job itself, and will again within its own idle window.
+fn believed(mut live: Box<Live>) -> Box<Live> {
+    live.overdue = false;
+    live.due = Some(live.meta.windows.idle.unwrap_or_default().max(ANSWER_WITHIN));
+    live
 }
 
 fn wedged(job: &Job, live: Live) -> State {

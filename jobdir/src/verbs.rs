@@ -86,7 +86,7 @@ fn claim_one(root: &Path, order: args::Claim) -> Result<Status, Fail> {
     let job = match claim(root, Order { id, name: order.name, meta, windows, input })? {
         Claimed::Ours(job) => job,
         Claimed::Taken(job) => {
-            say(format!("{}\n", settled(&job)?))?;
+            say(format!("{}\n", settled(&job)?)).or_else(Fail::unless_quiet)?;
             return Err(Fail::new(Status::Taken, format!("cannot claim job {}: it is claimed already", job.id)));
         }
     };

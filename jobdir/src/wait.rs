@@ -148,7 +148,8 @@ fn conclude(jobs: &[(Root, Job)], answers: &[Answer], order: &Order) -> Result<S
         counted.retain(|answer| matches!(answer, Answer::Ended(_) | Answer::Gone));
         for ((_, job), answer) in jobs.iter().zip(answers) {
             if let Answer::Ended(word) = answer {
-                say(format!("{}\t{word}\n", job.id))?;
+                // A reader that has gone does not change the answer.
+                say(format!("{}\t{word}\n", job.id)).or_else(Fail::unless_quiet)?;
             }
         }
     }

@@ -61,6 +61,11 @@ impl Fail {
         Fail::new(Status::Broken, format!("cannot {verb} {object}: {}", reason(error)))
     }
 
+    /// Nothing, for a closed pipe: where the status says more than the output, it stays.
+    pub fn unless_quiet(self) -> Result<(), Fail> {
+        if self.text.is_empty() { Ok(()) } else { Err(self) }
+    }
+
     /// Says it on standard error and gives the status to end with.
     pub fn report(&self, tool: &str) -> ExitCode {
         if !self.text.is_empty() {

@@ -4,7 +4,12 @@
 //! they are listed, a leader's name outlives it. So the hunt goes in rounds: list, signal whoever is new, wait
 //! for those that live, list again. A listing that finds nobody proves little: members that fork and exit all
 //! the time slip through it. So a process group that a target led must answer "no such process" as well,
-//! which is the kernel's own proof; where there is no such group, two listings in a row must be empty.
+//! which is the kernel's own proof, or be sent KILL as a whole, which nobody in it can fork away from; where there is
+//! no such group, two listings in a row must be empty.
+//!
+//! TERM goes deepest first, so that children are told before their parents could start them again. KILL goes
+//! from the top down, since every member is held by then: a supervisor that sees its child die first has a
+//! moment to start another one, which then hangs below pid 1 and is found by nobody.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -101,24 +106,24 @@ pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io
         if found.is_empty() {
             empty += 1;
             let led = !hunt.groups.is_empty();
-            let gone = hunt.signal_groups(if killing { libc::SIGKILL } else { 0 });
-            if (gone && (led || empty >= 2)) || now >= mercy + BOUND {
+            // Whoever is still in a group that a target led lives too briefly to be listed.
+            hunt.signal_groups(if killing || empty >= 2 { libc::SIGKILL } else { plan.signal });
+            if empty >= 2 || (led && hunt.groups.is_empty()) {
                 break;
             }
             continue;
         }
         empty = 0;
-        for &index in &found {
-            let member = &mut hunt.members[index];
-            if killing {
-                member.kill();
-            } else if !member.signalled && (!plan.root_first || now >= half || roots.contains(&member.stat.proc.pid)) {
-                member.first_signal(plan.signal);
-            }
-        }
         if killing {
-            // One call reaches a whole group at once, so that nobody in it can fork away between two readings.
+            found.iter().rev().for_each(|&index| hunt.members[index].kill());
             hunt.signal_groups(libc::SIGKILL);
+        } else {
+            for &index in &found {
+                let member = &mut hunt.members[index];
+                if !member.signalled && (!plan.root_first || now >= half || roots.contains(&member.stat.proc.pid)) {
+                    member.first_signal(plan.signal);
+                }
+            }
         }
         let until = match (killing, plan.root_first && now < half) {
             (true, _) => now + PATIENCE,
@@ -143,8 +148,8 @@ struct Hunt {
     /// Groups and sessions whose leader was a target: id and leader.
     groups: HashMap<i32, Proc>,
     sessions: HashMap<i32, Proc>,
-    /// Groups whose only members in the last listing were zombies: they answer, and nobody is there.
-    buried: HashSet<i32>,
+    /// Groups in which somebody else lives too, by the last listing.
+    shared: HashSet<i32>,
     safe: HashSet<i32>,
     safe_groups: HashSet<i32>,
 }
@@ -158,7 +163,7 @@ impl Hunt {
             known: HashMap::new(),
             groups: HashMap::new(),
             sessions: HashMap::new(),
-            buried: HashSet::new(),
+            shared: HashSet::new(),
             safe,
             safe_groups,
         }
@@ -170,19 +175,23 @@ impl Hunt {
         for led in [&mut self.groups, &mut self.sessions] {
             led.retain(|id, leader| table.get(*id).is_none_or(|stat| stat.proc == *leader));
         }
-        let (dead, living): (Vec<&Stat>, Vec<&Stat>) = table.iter().partition(|stat| stat.is_dead());
-        self.buried = dead.iter().map(|stat| stat.group).collect();
-        for stat in &living {
-            self.buried.remove(&stat.group);
-        }
-        let orphans = living
-            .iter()
-            .filter(|stat| self.groups.contains_key(&stat.group) || self.sessions.contains_key(&stat.session));
-        let mut roots: Vec<i32> = roots.iter().copied().chain(orphans.map(|stat| stat.proc.pid)).collect();
+        let living = || table.iter().filter(|stat| !stat.is_dead());
+        // The orphans of ended members hang elsewhere by now: outside of their session. One whose parent is in it is
+        // somebody else's child, which only shares the group or session with a target.
+        let orphans = living().filter(|stat| {
+            (self.groups.contains_key(&stat.group) || self.sessions.contains_key(&stat.session))
+                && table.get(stat.parent).is_none_or(|parent| parent.session != stat.session)
+        });
+        // A member stays one when it no longer hangs below another.
+        let known = living().filter(|stat| self.known.contains_key(&stat.proc));
+        let members = orphans.chain(known).map(|stat| stat.proc.pid);
+        let mut roots: Vec<i32> = roots.iter().copied().chain(members).collect();
         // What hangs below pid 1 or below our own ancestors is the whole machine.
         roots.retain(|pid| !self.safe.contains(pid));
         let mut found = Vec::new();
-        for stat in table.below(&roots) {
+        let members = table.below(&roots);
+        let below: HashSet<i32> = members.iter().map(|stat| stat.proc.pid).collect();
+        for stat in members {
             if stat.is_dead() || self.safe.contains(&stat.proc.pid) {
                 continue;
             }
@@ -206,15 +215,20 @@ impl Hunt {
                 });
             }
         }
+        let strangers = living().filter(|stat| !self.known.contains_key(&stat.proc) && !below.contains(&stat.proc.pid));
+        self.shared = strangers.map(|stat| stat.group).collect();
         found
     }
 
-    /// Sends `signal` (0: only asks) to every group that a target led; says whether nobody is left in them.
-    fn signal_groups(&mut self, signal: i32) -> bool {
-        // SAFETY: kill(2) takes two integers and touches no memory of ours. The number of a group is not
-        // given away while the group has members, and a new leader was looked for in this very listing.
-        self.groups.retain(|&group, _| Errno::result(unsafe { libc::kill(-group, signal) }) != Err(Errno::ESRCH));
-        self.groups.keys().all(|group| self.buried.contains(group))
+    /// Sends a signal to every group that a target led and that nobody else lives in, and forgets those that answer
+    /// "no such process".
+    fn signal_groups(&mut self, signal: i32) {
+        let Hunt { groups, shared, .. } = self;
+        groups.retain(|group, _| {
+            // SAFETY: kill(2) takes two integers and touches no memory of ours. The number of a group is not given
+            // away while the group has members, and a new leader was looked for in this very listing.
+            !shared.contains(group) && Errno::result(unsafe { libc::kill(-group, signal) }) != Err(Errno::ESRCH)
+        });
     }
 
     /// Waits until all of `found` have ended, or until the deadline.

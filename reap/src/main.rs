@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use reap::args::{self, Args, Ask, Target};
 use reap::exit::{Fail, Status, say};
 use reap::hunt::{self, Fate, Member, Plan};
-use reap::process;
+use reap::process::{self, Stat};
 use reap::tree::Table;
 
 fn main() -> ExitCode {
@@ -44,19 +44,17 @@ fn reap(args: &Args) -> Result<Status, Fail> {
     if args.dry_run {
         let table = Table::read().map_err(unreadable)?;
         let roots: Vec<i32> = seeds(&table);
-        return say(table
-            .below(&roots)
-            .iter()
-            .filter(|stat| !stat.is_dead())
-            .map(|stat| format!("{}\n", stat.proc.pid))
-            .collect::<String>())
-        .map(|()| Status::Done);
+        let below = table.below(&roots).into_iter().filter(|stat| !stat.is_dead());
+        return say(below.map(|stat| line(stat, "alive", args.json)).collect::<String>()).map(|()| Status::Done);
     }
     let mut plan = Plan { grace: args.grace, signal: args.signal, root_first: args.root_first, wake: None };
     let members = hunt::end(&mut seeds, &mut plan).map_err(unreadable)?;
-    let survived = members.iter().any(|member| member.fate == Fate::Survived);
-    say(members.iter().filter_map(|member| line(member, args.json)).collect::<String>())?;
-    Ok(if survived { Status::No } else { Status::Done })
+    let survived = |member: &&Member| member.fate == Fate::Survived;
+    let shown = members.iter().filter(|member| args.json || survived(member));
+    // A reader that has gone does not make a survivor less of one.
+    say(shown.map(|member| line(&member.stat, fate(member), args.json)).collect::<String>())
+        .or_else(Fail::unless_quiet)?;
+    Ok(if members.iter().any(|member| survived(&member)) { Status::No } else { Status::Done })
 }
 
 /// The target with the start time to know it by; `None` where it has ended already.
@@ -65,16 +63,19 @@ fn living(target: &Target) -> Option<Target> {
     (target.start.unwrap_or(now) == now).then_some(Target { start: Some(now), ..*target })
 }
 
-fn line(member: &Member, json: bool) -> Option<String> {
-    let stat = &member.stat;
-    if !json {
-        return (member.fate == Fate::Survived).then(|| format!("{}\n", stat.proc.pid));
-    }
-    let fate = match member.fate {
+fn fate(member: &Member) -> &'static str {
+    match member.fate {
         Fate::Ended => "ended",
         Fate::Killed => "killed",
         Fate::Survived => "survived",
-    };
-    let name = reap::exit::quoted(&stat.name);
-    Some(format!("{{\"pid\":{},\"start\":{},\"name\":{name},\"fate\":\"{fate}\"}}\n", stat.proc.pid, stat.proc.start))
+    }
+}
+
+fn line(stat: &Stat, fate: &str, json: bool) -> String {
+    let Stat { proc, name, .. } = stat;
+    if !json {
+        return format!("{}\n", proc.pid);
+    }
+    let name = reap::exit::quoted(name);
+    format!("{{\"pid\":{},\"start\":{},\"name\":{name},\"fate\":\"{fate}\"}}\n", proc.pid, proc.start)
 }

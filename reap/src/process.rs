@@ -116,9 +116,10 @@ impl Pin {
     /// Takes hold of a process; `None` where it has ended or its number is somebody else's by now.
     pub fn take(proc: Proc) -> Option<Pin> {
         let fd = match pidfd_open(proc.pid) {
-            Ok(fd) => Some(fd),
+            // In a crowd some descriptors must stay free, to read the process table with.
+            Ok(fd) => (fd.as_raw_fd() < most_pidfds()).then_some(fd),
             Err(Errno::ESRCH) => return None,
-            // ENOSYS before Linux 5.3, EMFILE in a crowd: the start time is looked at before each signal.
+            // ENOSYS before Linux 5.3, EMFILE: the start time is looked at before each signal.
             Err(_) => None,
         };
         let pin = Pin { proc, fd };
@@ -209,6 +210,12 @@ impl Drop for MoreDescriptors {
     fn drop(&mut self) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, self.0, self.1);
     }
+}
+
+/// The number from which on descriptors are left free.
+fn most_pidfds() -> i32 {
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    i32::try_from(soft).unwrap_or(i32::MAX).saturating_sub(8)
 }
 
 fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {

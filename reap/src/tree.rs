@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 
 use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
@@ -37,9 +38,13 @@ impl Table {
         let mut line = Vec::with_capacity(512);
         for pid in pids {
             line.clear();
-            let opened =
-                openat(proc.as_fd(), format!("{pid}/stat").as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-            let Ok(fd) = opened else { continue };
+            let path = format!("{pid}/stat");
+            let fd = match openat(proc.as_fd(), path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+                Ok(fd) => fd,
+                // Half a table would look like a tree that has ended.
+                Err(e @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => return Err(e.into()),
+                Err(_) => continue,
+            };
             if std::fs::File::from(fd).read_to_end(&mut line).is_ok() {
                 stats.extend(Stat::parse(&line));
             }

@@ -2,11 +2,11 @@
 
 use std::io::{self, BufRead};
 
-use jobdir::files;
 use jobdir::id;
 use jobdir::job::Job;
 use jobdir::json;
 use jobdir::root::Root;
+use jobdir::settle::{self, State};
 use reap::exit::{Fail, Status, complain, reason};
 
 /// Reads lines to the end of input and moves those jobs to delivered/. A line that acknowledges nothing is
@@ -68,7 +68,7 @@ impl Named {
             if job.delivered {
                 return Ok(());
             }
-            if !has_ended(&job).map_err(wrong)? {
+            if !has_ended(&job) {
                 why = format!("job {}: it has not ended", self.id);
                 continue;
             }
@@ -91,6 +91,8 @@ impl Named {
     }
 }
 
-fn has_ended(job: &Job) -> io::Result<bool> {
-    Ok(job.word().is_ok_and(|word| word.is_terminal()) || files::look(job.fd(), files::RESULT)?.is_some())
+/// Whether there is something to deliver: an end, or damage that was emitted as one.
+fn has_ended(job: &Job) -> bool {
+    job.word().is_ok_and(|word| word.is_terminal())
+        || matches!(settle::settle_one(job), State::Ended(_) | State::Damaged(_))
 }

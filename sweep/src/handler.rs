@@ -7,6 +7,7 @@ use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
 use std::process::Command;
 
+use detach::exec::Prepared;
 use fs2::FileExt;
 use jobdir::files;
 use jobdir::job::Job;
@@ -14,6 +15,7 @@ use jobdir::json::Object;
 use jobdir::list;
 use jobdir::moment;
 use jobdir::root::Root;
+use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use reap::exit::{Fail, complain, reason};
 use reap::here;
@@ -60,7 +62,13 @@ pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
         .map_err(|e| cannot(&e))?;
     match Command::new(name).args(arguments).stdin(input).status() {
         Ok(status) => Ok(status.success()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Fail { status: 127, ..cannot(&e) }),
-        Err(e) => Err(Fail { status: 126, ..cannot(&e) }),
+        Err(e) => Err(unrunnable(handler, &e).unwrap_or_else(|| cannot(&e))),
     }
+}
+
+/// The status and the words for a handler that cannot be run; `None` where nothing can be run at all.
+fn unrunnable(handler: &[OsString], error: &io::Error) -> Option<Fail> {
+    let errno = Errno::from_raw(error.raw_os_error()?);
+    let refusal = Prepared::new(handler, &[]).map_or_else(|refusal| refusal, |handler| handler.refusal(errno, None));
+    Some(Fail { status: refusal.status, text: refusal.text })
 }

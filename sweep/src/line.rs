@@ -17,9 +17,9 @@ const TAIL: u64 = 2048;
 
 /// The line of a record, with the tail of the log unless it is done, and the number of the attempt where a handler
 /// is tried. Without its line end.
-pub fn of_record(job: &Job, record: Record, attempt: Option<u64>) -> String {
+pub fn of_record(job: &Job, record: &Record, attempt: Option<u64>) -> String {
     if record.word == Word::Done && attempt.is_none() {
-        return record.text;
+        return record.text.clone();
     }
     let mut object = Object::extending(&record.text);
     if record.word != Word::Done {

@@ -62,6 +62,10 @@ pub fn pass(
     let mut aside: Option<HashMap<usize, Aside>> = None;
     for (index, id) in ids.iter().enumerate() {
         if outcome.offered >= order.limit {
+            // A limit on results is no limit on settling.
+            if aside.is_none() {
+                settle_from(root, &ids, index, alive)?;
+            }
             break;
         }
         if matches!(aside.as_ref().and_then(|aside| aside.get(&index)), Some(Aside::Waits)) {
@@ -76,13 +80,25 @@ pub fn pass(
                 continue;
             }
         };
-        if !job.word().is_ok_and(|word| word.is_terminal()) && aside.is_none() {
+        let mut ended = has_ended(&job);
+        if !ended && aside.is_none() {
             aside = Some(settle_from(root, &ids, index, alive)?);
+            ended = has_ended(&job);
         }
-        let aside = aside.as_mut().and_then(|aside| aside.remove(&index));
-        outcome.hand_over(&job, aside, order, take)?;
+        match aside.as_mut().and_then(|aside| aside.remove(&index)) {
+            Some(Aside::Waits) => {}
+            Some(Aside::Unclear(why)) => outcome.complain(id, &why),
+            Some(Aside::Damaged(why)) => outcome.damaged(&job, &why, order, take)?,
+            None if ended => outcome.recorded(&job, order, take)?,
+            // Its id has come to stand for a new claim since the others were settled.
+            None => {}
+        }
     }
     Ok(outcome)
+}
+
+fn has_ended(job: &Job) -> bool {
+    job.word().is_ok_and(|word| word.is_terminal())
 }
 
 /// Settles all that have not ended, from here on.
@@ -96,8 +112,11 @@ fn settle_from(
     let mut some: Vec<(usize, Job)> = Vec::new();
     for (index, id) in ids.iter().enumerate().skip(from) {
         match root.pending(id) {
-            Ok(Some(job)) if !job.word().is_ok_and(|word| word.is_terminal()) => some.push((index, job)),
-            _ => {}
+            Ok(Some(job)) if !has_ended(&job) => some.push((index, job)),
+            Ok(_) => {}
+            Err(e) => {
+                aside.insert(index, Aside::Unclear(format!("it cannot be opened: {}", reason(&e))));
+            }
         }
         if some.len() == SIDE_BY_SIDE || index + 1 == ids.len() {
             let states = settle::settle(&some.iter().map(|(_, job)| job).collect::<Vec<_>>());
@@ -128,44 +147,47 @@ impl Outcome {
         self.trouble = true;
     }
 
-    fn hand_over(
+    /// Hands over the record of a job that has ended.
+    fn recorded(
         &mut self,
         job: &Job,
-        aside: Option<Aside>,
         order: &Order<'_>,
         take: &mut dyn FnMut(&Offer<'_>) -> Result<(), Fail>,
     ) -> Result<(), Fail> {
-        let damage = match aside {
-            Some(Aside::Waits) => return Ok(()),
-            Some(Aside::Damaged(why)) => why,
-            Some(Aside::Unclear(why)) => {
+        let record = match job.record() {
+            Ok(Some(record)) => record,
+            Ok(None) => return self.damaged(job, "its status is terminal, and there is no record", order, take),
+            Err(Trouble::Damaged(why)) => return self.damaged(job, &why, order, take),
+            Err(Trouble::Unreadable(why)) => {
                 self.complain(&job.id, &why);
                 return Ok(());
             }
-            None => match job.record() {
-                Ok(Some(record)) => {
-                    if order.name.is_some_and(|name| record.name.as_deref() != Some(name)) {
-                        return Ok(());
-                    }
-                    self.offered += 1;
-                    let line = || line::of_record(job, record.clone(), order.counted.then(|| handler::attempt(job)));
-                    return take(&Offer { job, claim: Some(record.claim.clone()), line: &line });
-                }
-                Ok(None) => "its status is terminal, and there is no record".to_owned(),
-                Err(Trouble::Damaged(why)) => why,
-                Err(Trouble::Unreadable(why)) => {
-                    self.complain(&job.id, &why);
-                    return Ok(());
-                }
-            },
         };
+        if order.name.is_some_and(|name| record.name.as_deref() != Some(name)) {
+            return Ok(());
+        }
+        self.offered += 1;
+        let claim = Some(record.claim.clone());
+        let line = || line::of_record(job, &record, order.counted.then(|| handler::attempt(job)));
+        take(&Offer { job, claim, line: &line })
+    }
+
+    /// Reports a job whose end cannot be read, and hands it over as what it is.
+    fn damaged(
+        &mut self,
+        job: &Job,
+        why: &str,
+        order: &Order<'_>,
+        take: &mut dyn FnMut(&Offer<'_>) -> Result<(), Fail>,
+    ) -> Result<(), Fail> {
         let meta = job.meta().ok();
         if order.name.is_some() && meta.as_ref().and_then(|meta| meta.name.as_deref()) != order.name {
             return Ok(());
         }
-        self.complain(&job.id, &damage);
+        self.complain(&job.id, why);
         self.offered += 1;
-        let line = || line::of_damage(job, meta.as_ref(), &damage, order.counted.then(|| handler::attempt(job)));
-        take(&Offer { job, claim: meta.as_ref().map(|meta| meta.claim.clone()), line: &line })
+        let claim = meta.as_ref().map(|meta| meta.claim.clone());
+        let line = || line::of_damage(job, meta.as_ref(), why, order.counted.then(|| handler::attempt(job)));
+        take(&Offer { job, claim, line: &line })
     }
 }

@@ -1,13 +1,15 @@
 //! Watches the command until something ends it, decides once what that was, and ends its tree.
 
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jobdir::files;
 use jobdir::root::Named;
+use nix::errno::Errno;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{ForkResult, fork};
 use reap::exit::{Fail, Status, complain};
 use reap::hunt::{self, Fate, Plan};
 use reap::process;
@@ -41,6 +43,11 @@ pub enum Verdict {
 /// Runs the command to its end, and returns the status to end with.
 pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
     let signals = Signals::block().map_err(|e| Fail::cannot("wait for", "signals", &e))?;
+    if has_children()
+        && let Some(status) = stand_aside(&signals)?
+    {
+        return Ok(status);
+    }
     let file_size = FileSize::raise();
     // SAFETY: prctl(2) with integers. Where it is refused, orphans go to init and are not found again.
     #[cfg(target_os = "linux")]
@@ -54,7 +61,6 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
         hard: None,
         grace: args.grace,
         root_first: args.root_first,
-        strangers: children(),
     };
     match &args.job {
         Some(job) => watch.job(job, args, ready, &file_size),
@@ -70,8 +76,29 @@ struct Watch {
     hard: Option<(Duration, Instant)>,
     grace: Duration,
     root_first: bool,
-    /// Children that this process had before the command started: not the job's.
-    strangers: HashSet<i32>,
+}
+
+/// A process that was exec'ed into a watchdog may have children from before. They are not the job's, and a subreaper
+/// would adopt their orphans as well, with nothing to tell them from the command's: so the work is done
+/// by a child that has none. Returns its status in the parent, which only passes signals on, and nothing in the child.
+fn stand_aside(signals: &Signals) -> Result<Option<u8>, Fail> {
+    // SAFETY: the process has one thread, and the child may do whatever the parent may.
+    let worker = match unsafe { fork() }.map_err(|e| Fail::cannot("fork", "a watchdog without children", &e.into()))? {
+        ForkResult::Child => return Ok(None),
+        ForkResult::Parent { child } => child.as_raw(),
+    };
+    let mut bell = Bell { command: worker, ..Bell::default() };
+    loop {
+        bell.attend(signals);
+        if bell.ended.is_some() {
+            return Ok(Some(status_of(bell.ended)));
+        }
+        if let Some(signal) = bell.cancelled.take() {
+            // SAFETY: kill(2) with integers; the number is our own child's, and was not collected yet.
+            unsafe { libc::kill(worker, signal) };
+        }
+        signals.wait(None);
+    }
 }
 
 impl Watch {
@@ -211,15 +238,13 @@ impl Watch {
         if verdict == Verdict::Natural && keep_children {
             return Vec::new();
         }
-        if self.bell.childless || children().is_subset(&self.strangers) {
+        if self.bell.childless {
             return Vec::new();
         }
         let me = process::own_pid();
-        let Watch { signals, bell, strangers, .. } = self;
+        let Watch { signals, bell, .. } = self;
         // As a subreaper we are the parent of every orphan below us: who is not below us is not the command's.
-        let mut seeds = |table: &Table| {
-            table.children(me).map(|stat| stat.proc.pid).filter(|pid| !strangers.contains(pid)).collect()
-        };
+        let mut seeds = |table: &Table| table.children(me).map(|stat| stat.proc.pid).collect();
         let mut attend = || {
             bell.attend(signals);
             if std::mem::take(&mut bell.asked)
@@ -271,15 +296,8 @@ fn open_log(path: &Path) -> Result<File, Fail> {
     file.map_err(|e| Fail::cannot("open log", path.display(), &e))
 }
 
-/// The children of this process now.
-fn children() -> HashSet<i32> {
-    let me = process::own_pid();
-    match fs::read_to_string(format!("/proc/self/task/{me}/children")) {
-        Ok(list) => list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect(),
-        // A kernel without that file, or no /proc.
-        Err(_) => {
-            let table = Table::read().unwrap_or_default();
-            table.children(me).map(|stat| stat.proc.pid).collect()
-        }
-    }
+/// Whether this process has children, by the kernel's word: a waitid(2) that collects nothing.
+fn has_children() -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    waitid(Id::All, flags) != Err(Errno::ECHILD)
 }
