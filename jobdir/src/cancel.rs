@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use reap::exit::{Fail, Status};
 
-use crate::commit::{self, Outcome, Reserve};
+use crate::commit::{self, Outcome};
 use crate::job::Job;
 use crate::meta::Origin;
-use crate::output;
 use crate::owner::Lock;
 use crate::record::{End, Reason};
 use crate::settle::{self, State};
@@ -36,15 +35,8 @@ pub fn cancel(job: &Job) -> Result<(), Fail> {
         if live.word == Word::Claimed && live.owner.is_none() {
             match Lock::take(job, Duration::ZERO) {
                 Ok(Some(_lock)) if job.owner().is_none() => {
-                    let _closed = output::close(job);
-                    let mut end =
-                        End::new(Word::Failed, Reason::Cancelled, "cancelled before it was started".to_owned());
-                    end.output = output::published(job, output::GREATEST_LIMIT).unwrap_or_else(|why| {
-                        end.warnings.push(format!("the output is not valid: {why}"));
-                        None
-                    });
-                    let text = end.to_json(&job.id, &live.meta, None);
-                    return match commit::commit(job, &text, end.word, &mut Reserve::default()) {
+                    let end = End::new(Word::Failed, Reason::Cancelled, "cancelled before it was started".to_owned());
+                    return match commit::conclude(job, &live.meta, None, end) {
                         Ok(Outcome::Won | Outcome::Lost) => Ok(()),
                         Err(e) => cannot(Status::Broken, &reap::exit::reason(&e)),
                     };

@@ -20,6 +20,7 @@ use crate::job::Job;
 use crate::json::{self, Object};
 use crate::meta::{Meta, Origin};
 use crate::root::{Root, rename_new};
+use crate::settle::{self, State};
 use crate::windows::Windows;
 use crate::word::Word;
 
@@ -42,30 +43,41 @@ pub struct Order<'a> {
 pub enum Claimed {
     /// It is ours.
     Ours(Job),
-    /// The id is another job's.
-    Taken(Job),
+    /// The id is another job's, which stands like this.
+    Taken(Job, State),
 }
 
 /// Claims a job. Any error is a lost claim, and leaves nothing behind.
 pub fn claim(root: &Root, order: Order<'_>) -> Result<Claimed, Fail> {
     let cannot = |e: io::Error| Fail::cannot("claim a job in", root.path.display(), &e);
-    let hidden = files::hidden(files::CLAIMING).map_err(cannot)?;
-    mkdirat(&root.jobs, hidden.as_str(), Mode::from_bits_truncate(0o755)).map_err(|e| cannot(e.into()))?;
-    let claimed = build(root, &hidden, order);
+    let (hidden, dir) = make(root).map_err(cannot)?;
+    let claimed = build(root, &hidden, dir, order);
     if !matches!(claimed, Ok(Claimed::Ours(_))) {
         files::remove_tree(root.jobs.as_fd(), hidden.as_str()).map_err(cannot)?;
     }
     claimed
 }
 
-fn build(root: &Root, hidden: &str, mut order: Order<'_>) -> Result<Claimed, Fail> {
+/// Makes the hidden directory, locked: the lock tells prune that somebody is at work here. A prune that came
+/// between the two has removed it, and then another one is made.
+fn make(root: &Root) -> io::Result<(String, File)> {
+    loop {
+        let hidden = files::hidden(files::CLAIMING)?;
+        mkdirat(&root.jobs, hidden.as_str(), Mode::from_bits_truncate(0o755))?;
+        let dir = match files::open_dir(root.jobs.as_fd(), hidden.as_str()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            dir => File::from(dir?),
+        };
+        let locked = FileExt::try_lock_exclusive(&dir);
+        let contended = locked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
+        if !contended && files::look(root.jobs.as_fd(), &hidden)?.is_some() {
+            return Ok((hidden, dir));
+        }
+    }
+}
+
+fn build(root: &Root, hidden: &str, dir: File, mut order: Order<'_>) -> Result<Claimed, Fail> {
     let cannot = |e: io::Error| Fail::cannot("claim a job in", root.path.display(), &e);
-    let dir = files::open_dir(root.jobs.as_fd(), hidden).map_err(cannot)?;
-    // Tells prune that somebody is still at work here.
-    let making = File::from(dir.try_clone().map_err(cannot)?);
-    FileExt::try_lock_exclusive(&making)
-        .or_else(|e| if e.kind() == io::ErrorKind::WouldBlock { Err(e) } else { Ok(()) })
-        .map_err(cannot)?;
     if let Some((from, path)) = order.input.take() {
         store(&dir.as_fd(), from).map_err(|e| Fail::cannot("store input", path.display(), &e))?;
     }
@@ -97,18 +109,24 @@ fn build(root: &Root, hidden: &str, mut order: Order<'_>) -> Result<Claimed, Fai
         files::sync(&dir).map_err(cannot)?;
         match place(root, hidden, &id).map_err(cannot)? {
             None => break,
-            Some(job) if order.id.is_some() => return Ok(Claimed::Taken(job)),
+            Some(job) if order.id.is_some() => {
+                let state = settle::settle_one(&job);
+                // One that was pruned since has left the id to us.
+                if root.holds(&job).map_err(cannot)? {
+                    return Ok(Claimed::Taken(job, state));
+                }
+            }
             Some(_) => id = id::mint().map_err(cannot)?,
         }
     }
     let path = root.path.join(files::JOBS).join(&id);
-    let job = Job { id, dir, path, delivered: false };
+    let _ = FileExt::unlock(&dir);
+    let job = Job { id, dir: dir.into(), path, delivered: false };
     // An id that was told to nobody must not be found to be taken.
     files::sync(&root.jobs).map_err(|e| {
         let _ = withdraw(root, &job);
         cannot(e)
     })?;
-    let _ = FileExt::unlock(&making);
     Ok(Claimed::Ours(job))
 }
 
@@ -133,7 +151,7 @@ fn place(root: &Root, hidden: &str, id: &str) -> io::Result<Option<Job>> {
         Err(Errno::EEXIST) => {}
         Err(e) => return Err(e.into()),
     }
-    match root.pending(id)? {
+    match root.pending(id)?.filter(|job| !job.is_foreign()) {
         Some(job) => Ok(Some(job)),
         None => Err(io::Error::other(format!("'{id}' is the name of something that is no job"))),
     }

@@ -14,6 +14,10 @@ use nix::unistd::linkat;
 
 use crate::files;
 use crate::job::Job;
+use crate::meta::Meta;
+use crate::output;
+use crate::owner::Owner;
+use crate::record::End;
 use crate::root::rename_new;
 use crate::word::Word;
 
@@ -50,7 +54,9 @@ impl Made {
 
     fn with_room(job: &Job, bytes: u64) -> io::Result<Made> {
         let made = Made::new(job)?;
-        let room = fs2::FileExt::allocate(&made.file, bytes);
+        // Not fs2's allocate: it reads an errno that posix_fallocate(3) does not set.
+        let length = i64::try_from(bytes).map_err(|_| Errno::EFBIG)?;
+        let room = nix::fcntl::posix_fallocate(&made.file, 0, length);
         room.inspect_err(|_| made.discard(job))?;
         Ok(Made { room: bytes, ..made })
     }
@@ -81,6 +87,18 @@ impl Reserve {
             made.discard(job);
         }
     }
+}
+
+/// Records an end that nobody watched: adds the log's size and whatever output was published, and commits. From here
+/// on a publication would come too late to stand in the record.
+pub fn conclude(job: &Job, meta: &Meta, owner: Option<&Owner>, mut end: End) -> io::Result<Outcome> {
+    let _closed = output::close(job);
+    end.log_bytes = job.log_bytes();
+    end.output = output::published(job, output::GREATEST_LIMIT).unwrap_or_else(|why| {
+        end.warnings.push(format!("the output is not valid: {why}"));
+        None
+    });
+    commit(job, &end.to_json(&job.id, meta, owner), end.word, &mut Reserve::default())
 }
 
 /// Commits `text` as the record of the job, and `word` as its view. An error means that nothing is committed:

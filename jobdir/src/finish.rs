@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use reap::exit::{Fail, Status};
 
-use crate::commit::{self, Outcome, Reserve};
+use crate::commit::{self, Outcome};
 use crate::job::Job;
 use crate::meta::{Origin, Relation};
-use crate::output;
 use crate::owner::{Lock, Owner};
 use crate::record::{End, Reason};
 use crate::settle;
@@ -42,12 +41,7 @@ pub fn finish(job: &Job, verdict: Verdict) -> Result<(), Fail> {
     end.exit_code = verdict.exit_code;
     end.progress_at = job.last_sign();
     end.warnings = warnings;
-    let _closed = output::close(job);
-    end.output = output::published(job, output::GREATEST_LIMIT).unwrap_or_else(|why| {
-        end.warnings.push(format!("the output is not valid: {why}"));
-        None
-    });
-    match commit::commit(job, &end.to_json(&job.id, &meta, owner.as_ref()), end.word, &mut Reserve::default()) {
+    match commit::conclude(job, &meta, owner.as_ref(), end) {
         Ok(Outcome::Won) => Ok(()),
         Ok(Outcome::Lost) => Err(ended()),
         Err(e) => Err(broken(reap::exit::reason(&e))),

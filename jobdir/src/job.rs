@@ -72,7 +72,7 @@ impl Job {
         Meta::read(&file, &self.id).map_err(|why| Trouble::Damaged(format!("cannot use {}: {why}", files::META)))
     }
 
-    /// The terminal record; `None` where there is none yet. It counts only with the claim token of this directory.
+    /// The terminal record; `None` where there is none yet.
     pub fn record(&self) -> Result<Option<Record>, Trouble> {
         let file = match files::read(self.fd(), files::RESULT, files::LARGE) {
             Ok(file) => file,
@@ -96,14 +96,17 @@ impl Job {
         Ok(if text.is_empty() { None } else { Some(text.parse().unwrap_or(-1)) })
     }
 
-    /// When the log or a progress stamp last changed, by the wall clock.
+    /// When the log or a progress stamp last changed, by the wall clock; `None` where nothing was ever said.
     pub fn last_sign(&self) -> Option<Duration> {
-        [files::LOG, files::PROGRESS]
-            .iter()
-            .filter_map(|name| files::look(self.fd(), name).ok().flatten())
-            .filter(files::is_file)
-            .map(|stat| files::changed(&stat))
-            .max()
+        let look = |name| files::look(self.fd(), name).ok().flatten().filter(files::is_file);
+        // The claim made the log, empty: that was no sign.
+        let log = look(files::LOG).filter(|stat| stat.st_size > 0);
+        log.iter().chain(&look(files::PROGRESS)).map(files::changed).max()
+    }
+
+    /// The log's size.
+    pub fn log_bytes(&self) -> Option<u64> {
+        u64::try_from(files::look(self.fd(), files::LOG).ok()??.st_size).ok()
     }
 
     /// The text of the last progress stamp.

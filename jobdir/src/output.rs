@@ -66,11 +66,19 @@ pub fn close(job: &Job) -> Option<File> {
     Some(lock)
 }
 
-/// The published output on one line; `None` where there is none. The error says what is wrong with it.
+/// The output on one line: what the command wrote to a standard output that is captured, else what was published;
+/// `None` where there is neither. The error says what is wrong with it.
 pub fn published(job: &Job, limit: u64) -> Result<Option<String>, String> {
-    match files::read(job.fd(), files::OUTPUT, limit) {
-        Ok(bytes) => json::document(&bytes).map(|text| Some(json::one_line(text).into_owned())),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(reap::exit::reason(&e)),
+    for (name, what) in [(files::STDOUT, "standard output: "), (files::OUTPUT, "")] {
+        match files::read(job.fd(), name, limit) {
+            Ok(bytes) if bytes.is_empty() && name == files::STDOUT => {}
+            Ok(bytes) => {
+                let document = json::document(&bytes).map_err(|why| format!("{what}{why}"))?;
+                return Ok(Some(json::one_line(document).into_owned()));
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{what}{}", reap::exit::reason(&e))),
+        }
     }
+    Ok(None)
 }

@@ -171,8 +171,8 @@ impl Owner {
         if self.is_comparable(here) { Pin::take(self.proc) } else { None }
     }
 
-    /// What pid and start time tell, where there are no locks.
-    fn witness(&self, here: &Origin) -> Hold {
+    /// What pid and start time tell, where the lock does not.
+    pub fn witness(&self, here: &Origin) -> Hold {
         match self.origin.seen_from(here) {
             Relation::EarlierBoot => Hold::Free,
             Relation::SameBoot if self.is_comparable(here) => match process::stat(self.proc.pid) {

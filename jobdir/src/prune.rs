@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use fs2::FileExt;
@@ -15,7 +15,7 @@ use reap::here;
 use crate::files;
 use crate::job::Job;
 use crate::owner::Lock;
-use crate::root::{Root, ids, rename_new};
+use crate::root::{self, Root, ids};
 use crate::settle::{self, State};
 
 /// What may go.
@@ -49,12 +49,14 @@ pub fn prune(
             };
             let removed = opened.and_then(|job| match job {
                 Some(job) if may_go(&job, before) => {
+                    // Another prune may be at it, or be done with it.
+                    let Some(_busy) = busy(job.dir.try_clone()?) else { return Ok(false) };
+                    if !root.holds(&job)? {
+                        return Ok(false);
+                    }
                     // A wedged owner may still hold it: its tree has not ended.
                     let Some(_lock) = Lock::take(&job, Duration::ZERO)? else { return Ok(false) };
-                    if !order.dry_run {
-                        hide_and_remove(&id, dir, delivered)?;
-                    }
-                    Ok(true)
+                    if order.dry_run { Ok(true) } else { remove_job(&job, dir, delivered.unwrap_or(dir)) }
                 }
                 _ => Ok(false),
             });
@@ -89,29 +91,31 @@ fn ended(job: &Job) -> Option<Duration> {
     }
 }
 
-fn hide_and_remove(id: &str, dir: BorrowedFd<'_>, delivered: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// Says whether it was removed: its name may stand for another claim by now.
+fn remove_job(job: &Job, dir: BorrowedFd<'_>, delivered: BorrowedFd<'_>) -> io::Result<bool> {
     let hidden = files::hidden(files::PRUNING)?;
-    {
-        // A claim of the same id must not look between two states.
-        let lock = delivered.map(|fd| fd.try_clone_to_owned().map(File::from)).transpose()?;
-        lock.as_ref().map_or(Ok(()), FileExt::lock_exclusive)?;
-        let renamed = rename_new(dir, id, dir, &hidden);
-        let _ = lock.as_ref().map(FileExt::unlock);
-        renamed?;
+    if !root::move_job(job, dir, (dir, &hidden), delivered)? {
+        return Ok(false);
     }
-    files::remove_tree(dir, hidden.as_str())
+    files::remove_tree(dir, hidden.as_str()).map(|()| true)
+}
+
+/// A directory's lock: held by whoever makes or removes it. `None`: somebody else is at it.
+fn busy(dir: OwnedFd) -> Option<File> {
+    let dir = File::from(dir);
+    FileExt::try_lock_exclusive(&dir).ok().map(|()| dir)
 }
 
 /// Removes hidden directories that nobody is at work on: claims whose maker died, removals that were cut short.
 fn remove_hidden(dir: BorrowedFd<'_>, trouble: &mut dyn FnMut(String)) {
     let hidden = |name: &String| name.starts_with(files::CLAIMING) || name.starts_with(files::PRUNING);
     for name in files::names(dir).unwrap_or_default().into_iter().filter(hidden) {
-        let free = files::open_dir(dir, name.as_str())
-            .map(File::from)
-            .is_ok_and(|open| FileExt::try_lock_exclusive(&open).is_ok());
-        if free && let Err(e) = files::remove_tree(dir, name.as_str()) {
+        let Some(open) = files::open_dir(dir, name.as_str()).ok().and_then(busy) else { continue };
+        // A claim that was finished in the meantime has another name by now, and stays.
+        if let Err(e) = files::remove_tree(dir, name.as_str()) {
             trouble(format!("cannot remove {name}: {}", reap::exit::reason(&e)));
         }
+        drop(open);
     }
 }
 

@@ -31,6 +31,9 @@ pub struct Root {
 /// The root that is meant: `--root`, else `$JOBDIR_ROOT`, else the state directory of the user.
 pub fn chosen(option: Option<PathBuf>) -> Result<PathBuf, Fail> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if option.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+        return Err(Fail::new(Status::Usage, "--root: the path is empty"));
+    }
     option
         .or_else(|| set("JOBDIR_ROOT"))
         .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("jobdir")))
@@ -152,26 +155,36 @@ impl Root {
         ids(self.jobs.as_fd())
     }
 
-    /// Moves a job that was opened here to delivered/, unless its name stands for another claim by now. The
-    /// lock keeps a claim of the same id from looking between the two places. Says whether it moved.
+    /// Whether a job that was opened here still goes by its name, here or after its delivery.
+    pub fn holds(&self, job: &Job) -> io::Result<bool> {
+        let named = self.job(&job.id)?;
+        let same = named.map(|named| Ok::<_, Errno>(identity(&fstat(&named.dir)?) == identity(&fstat(&job.dir)?)));
+        Ok(same.transpose()?.unwrap_or(false))
+    }
+
+    /// Moves a job that was opened here to delivered/. Says whether it moved: its name may stand for another claim.
     pub fn acknowledge(&self, job: &Job) -> io::Result<bool> {
-        let delivered = std::fs::File::from(self.delivered_made().map_err(|fail| io::Error::other(fail.text))?);
-        FileExt::lock_exclusive(&delivered)?;
-        // Only under the lock does the name stand still: is it the directory that was read?
-        let (Some(ours), Some(named)) = (same(job.dir.as_fd())?, files::look(self.jobs.as_fd(), &job.id)?) else {
-            return Ok(false);
-        };
-        if ours != (named.st_dev, named.st_ino) {
-            return Ok(false);
-        }
-        rename_new(self.jobs.as_fd(), &job.id, delivered.as_fd(), &job.id)?;
-        Ok(true)
+        let delivered = self.delivered_made().map_err(|fail| io::Error::other(fail.text))?;
+        move_job(job, self.jobs.as_fd(), (delivered.as_fd(), &job.id), delivered.as_fd())
     }
 }
 
-fn same(dir: BorrowedFd<'_>) -> io::Result<Option<(libc::dev_t, libc::ino_t)>> {
-    let stat = fstat(dir)?;
-    Ok((stat.st_nlink > 0).then_some((stat.st_dev, stat.st_ino)))
+/// Renames a job's directory in `from`, unless its name stands for another one by now; says whether it did. An
+/// exclusive lock on `delivered` keeps a claim of the same id from looking in the two places in between.
+pub fn move_job(
+    job: &Job,
+    from: BorrowedFd<'_>,
+    (to, name): (BorrowedFd<'_>, &str),
+    delivered: BorrowedFd<'_>,
+) -> io::Result<bool> {
+    // An open of its own: a lock belongs to the open file description.
+    let lock = std::fs::File::from(files::open_dir(delivered, ".")?);
+    FileExt::lock_exclusive(&lock)?;
+    let ours = fstat(&job.dir)?;
+    match files::look(from, &job.id)? {
+        Some(named) if identity(&named) == identity(&ours) => rename_new(from, &job.id, to, name).map(|()| true),
+        _ => Ok(false),
+    }
 }
 
 /// The valid ids among the names of a directory, sorted.

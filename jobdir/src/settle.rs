@@ -14,7 +14,7 @@ use reap::hunt::{self, Fate, Plan};
 use reap::process::{self, Pin, Proc, Stat};
 use reap::tree::Table;
 
-use crate::commit::{self, Outcome, Reserve};
+use crate::commit::{self, Outcome};
 use crate::files;
 use crate::job::{Job, Trouble};
 use crate::meta::{Meta, Origin, Relation};
@@ -27,6 +27,9 @@ const LAST_GRACE: Duration = Duration::from_secs(1);
 
 /// How long an owner that is asked may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long somebody else may hold the lock of a dead job, and when the job is looked at again if he still does.
+const IN_HANDS: Duration = Duration::from_secs(1);
 
 /// How a job stands once it has been settled.
 #[derive(Debug)]
@@ -83,6 +86,10 @@ pub fn settle(jobs: &[&Job]) -> Vec<State> {
         states.push(None);
         match look(job, &here) {
             Finding::Settled(state) => states[index] = Some(state),
+            // The one that we belong to is not ours to judge: its owner would wait for us.
+            Finding::Dead(live, _) | Finding::Suspect(live, _) if is_ours(&live) => {
+                states[index] = Some(State::Live(live))
+            }
             Finding::Dead(live, death) => dead.push((index, live, death)),
             Finding::Suspect(live, pin) => suspects.push((index, live, pin)),
         }
@@ -121,22 +128,19 @@ fn look(job: &Job, here: &Origin) -> Finding {
             Err(Trouble::Unreadable(why)) => State::Unclear(why),
         });
     }
-    match job.record() {
-        Ok(Some(record)) => {
-            return Finding::Settled(match commit::complete_view(job, record.word) {
-                Ok(()) => State::Ended(record.word),
-                Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
-            });
-        }
-        Ok(None) => {}
-        Err(Trouble::Damaged(why)) => return Finding::Settled(State::Damaged(why)),
-        Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
+    if let Some(state) = recorded(job) {
+        return Finding::Settled(state);
     }
     let meta = match job.meta() {
         Ok(meta) => meta,
         Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
         Err(Trouble::Damaged(why)) => {
-            return Finding::Settled(if job.is_foreign() { State::Foreign } else { State::Damaged(why) });
+            return Finding::Settled(match owner::probe(job, job.owner().as_ref(), here) {
+                _ if job.is_foreign() => State::Foreign,
+                // Its owner knows what it has read, and may still end it well.
+                Hold::Held => State::Unclear(format!("{why}; its owner lives")),
+                Hold::Free | Hold::Unclear => State::Damaged(why),
+            });
         }
     };
     let word = match word {
@@ -173,14 +177,18 @@ fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Finding {
         nearest(&[(meta.windows.start, meta.age(relation))])
     };
     let live = Live { word, meta, owner, overdue, due, silent };
+    let death = if started || relation == Relation::EarlierBoot { Death::WorkerDied } else { Death::NeverStarted };
+    let owned = live.owner.as_ref().filter(|owner| owner.is_comparable(here));
+    let gone = owned.is_some_and(|owner| owner.witness(here) == Hold::Free);
     match hold {
-        Hold::Free if relation == Relation::EarlierBoot || started => Finding::Dead(Box::new(live), Death::WorkerDied),
-        Hold::Free if overdue => Finding::Dead(Box::new(live), Death::NeverStarted),
-        Hold::Held if overdue => match live.owner.as_ref().and_then(|owner| owner.pin(here)) {
-            Some(pin) => Finding::Suspect(Box::new(live), pin),
-            // One that cannot be asked is listed, never judged.
-            None => Finding::Settled(State::Live(Box::new(live))),
-        },
+        Hold::Free if overdue || death == Death::WorkerDied => Finding::Dead(Box::new(live), death),
+        // The lock outlives its owner in a child that is between fork and exec, and a settler has it for a while:
+        // whoever is gone is settled as soon as the lock can be had.
+        Hold::Held if gone || (overdue && live.owner.is_none()) => Finding::Dead(Box::new(live), death),
+        Hold::Held if overdue && let Some(pin) = owned.and_then(|owner| owner.pin(here)) => {
+            Finding::Suspect(Box::new(live), pin)
+        }
+        // One that cannot be asked is listed, never judged.
         _ => Finding::Settled(State::Live(Box::new(live))),
     }
 }
@@ -214,16 +222,13 @@ fn ask(jobs: &[&Job], suspects: Vec<(usize, Box<Live>, Pin)>) -> Vec<(usize, Opt
     let stamp = |job: &Job| files::look(job.fd(), files::PID).ok().flatten().map(|stat| files::changed(&stat));
     let before: Vec<_> = suspects.iter().map(|(index, ..)| stamp(jobs[*index])).collect();
     let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
-    for (index, live, pin) in &suspects {
+    for (index, _, pin) in &suspects {
         use std::os::fd::AsRawFd;
         let path = format!("/proc/self/fd/{}/{}", jobs[*index].dir.as_raw_fd(), files::PID);
         if let Some(events) = &events {
             let _ = events.add_watch(path.as_str(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MODIFY);
         }
-        // The one that we belong to is not ours to judge, and would wait for us.
-        if !is_ours(live) {
-            let _ = pin.signal(owner::ASK);
-        }
+        let _ = pin.signal(owner::ASK);
     }
     let answered = |at: usize| stamp(jobs[suspects[at].0]) != before[at] || suspects[at].2.has_ended();
     while !(0..suspects.len()).all(answered) && Instant::now() < deadline {
@@ -243,7 +248,7 @@ fn ask(jobs: &[&Job], suspects: Vec<(usize, Box<Live>, Pin)>) -> Vec<(usize, Opt
         .into_iter()
         .zip(answers)
         .map(|((index, live, pin), answered)| {
-            let state = match (pin.has_ended(), answered || is_ours(&live)) {
+            let state = match (pin.has_ended(), answered) {
                 (true, _) => None,
                 (false, true) => Some(State::Live(believed(live))),
                 (false, false) => Some(wedged(jobs[index], *live)),
@@ -264,32 +269,38 @@ fn wedged(job: &Job, live: Live) -> State {
     let text = format!("its owner lives, and gave no answer within {} s", ANSWER_WITHIN.as_secs());
     let mut end = End::new(Word::Unknown, Reason::Wedged, text);
     end.progress_at = job.last_sign();
-    write_down(job, &end, live)
+    write_down(job, end, &live)
 }
 
 /// Records the deaths, once nothing is left of the dead.
 fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> Vec<(usize, State)> {
     let mut states = Vec::new();
     let mut held: Vec<(usize, Box<Live>, Death, Lock)> = Vec::new();
-    for (index, live, death) in dead {
-        if is_ours(&live) {
-            states.push((index, State::Live(live)));
-            continue;
-        }
-        match Lock::take(jobs[index], Duration::ZERO) {
-            // Under the lock, look again: who held it before may have ended the job, or begun it.
-            Ok(Some(lock)) => match changed_since(jobs[index]) {
-                Some(state) => states.push((index, state)),
-                None => {
-                    let (live, death) = refreshed(jobs[index], live, death);
-                    held.push((index, live, death, lock));
+    let mut waiting = dead;
+    let deadline = Instant::now() + IN_HANDS;
+    while !waiting.is_empty() {
+        let late = Instant::now() >= deadline;
+        for (index, live, death) in std::mem::take(&mut waiting) {
+            match Lock::take(jobs[index], Duration::ZERO) {
+                // Under the lock, look again: who held it before may have ended the job, or begun it.
+                Ok(Some(lock)) => match recorded(jobs[index]) {
+                    Some(state) => states.push((index, state)),
+                    None => {
+                        let (live, death) = refreshed(jobs[index], live, death);
+                        held.push((index, live, death, lock));
+                    }
+                },
+                Ok(None) if !late => waiting.push((index, live, death)),
+                Ok(None) => states.push((index, State::Live(Box::new(Live { due: Some(IN_HANDS), ..*live })))),
+                Err(e) => {
+                    let why = format!("cannot lock {}: {}", files::PID, reason(&e));
+                    states.push((index, State::Unclear(why)));
                 }
-            },
-            Ok(None) => states.push((index, State::Live(live))),
-            Err(e) => {
-                let why = format!("cannot lock {}: {}", files::PID, reason(&e));
-                states.push((index, State::Unclear(why)));
             }
+        }
+        if !waiting.is_empty() {
+            // A lock that is freed gives no event, and a blocking flock has no time limit.
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
     if held.is_empty() {
@@ -313,19 +324,17 @@ fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> V
     states
 }
 
-fn changed_since(job: &Job) -> Option<State> {
-    match job.record() {
-        Ok(None) => {}
-        Ok(Some(record)) => {
-            return Some(match commit::complete_view(job, record.word) {
-                Ok(()) => State::Ended(record.word),
-                Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
-            });
-        }
-        Err(Trouble::Damaged(why)) => return Some(State::Damaged(why)),
-        Err(Trouble::Unreadable(why)) => return Some(State::Unclear(why)),
-    }
-    None
+/// How a job stands by its record alone, the view completed; `None` where there is no record.
+fn recorded(job: &Job) -> Option<State> {
+    Some(match job.record() {
+        Ok(None) => return None,
+        Ok(Some(record)) => match commit::complete_view(job, record.word) {
+            Ok(()) => State::Ended(record.word),
+            Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
+        },
+        Err(Trouble::Damaged(why)) => State::Damaged(why),
+        Err(Trouble::Unreadable(why)) => State::Unclear(why),
+    })
 }
 
 /// A claimed job may have begun and lost its owner since the first look.
@@ -346,27 +355,14 @@ fn record_death(job: &Job, live: Live, death: Death, survivors: impl Iterator<It
     let mut end = End::new(Word::Unknown, reason, text);
     end.progress_at = if death == Death::WorkerDied { job.last_sign() } else { None };
     end.warnings = survivors.map(|pid| format!("process {pid} could not be ended")).collect();
-    write_down(job, &end, live)
+    write_down(job, end, &live)
 }
 
-fn write_down(job: &Job, end: &End, live: Live) -> State {
-    let mut end = end.clone();
-    let _closed = crate::output::close(job);
-    if let Ok(Some(log)) = files::look(job.fd(), files::LOG) {
-        end.log_bytes = u64::try_from(log.st_size).ok();
-    }
-    end.output = crate::output::published(job, crate::output::DEFAULT_LIMIT).unwrap_or(None);
-    let text = end.to_json(&job.id, &live.meta, live.owner.as_ref());
-    match commit::commit(job, &text, end.word, &mut Reserve::default()) {
-        Ok(Outcome::Won) => State::Ended(end.word),
-        Ok(Outcome::Lost) => match job.record() {
-            Ok(Some(record)) => match commit::complete_view(job, record.word) {
-                Ok(()) => State::Ended(record.word),
-                Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
-            },
-            Ok(None) => State::Unclear("its record came and went".to_owned()),
-            Err(trouble) => State::Damaged(trouble.text().to_owned()),
-        },
+fn write_down(job: &Job, end: End, live: &Live) -> State {
+    let word = end.word;
+    match commit::conclude(job, &live.meta, live.owner.as_ref(), end) {
+        Ok(Outcome::Won) => State::Ended(word),
+        Ok(Outcome::Lost) => recorded(job).unwrap_or_else(|| State::Unclear("its record came and went".to_owned())),
         Err(e) => State::Unclear(format!("cannot record its end: {}", reason(&e))),
     }
 }

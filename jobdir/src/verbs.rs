@@ -85,8 +85,8 @@ fn claim_one(root: &Path, order: args::Claim) -> Result<Status, Fail> {
     let root = &Root::create(root)?;
     let job = match claim(root, Order { id, name: order.name, meta, windows, input })? {
         Claimed::Ours(job) => job,
-        Claimed::Taken(job) => {
-            say(format!("{}\n", settled(&job)?)).or_else(Fail::unless_quiet)?;
+        Claimed::Taken(job, state) => {
+            say(format!("{}\n", word_of(&job, state)?)).or_else(Fail::unless_quiet)?;
             return Err(Fail::new(Status::Taken, format!("cannot claim job {}: it is claimed already", job.id)));
         }
     };
@@ -105,7 +105,7 @@ fn line_of(path: &Path) -> Vec<u8> {
     OsString::from_vec(line).into_vec()
 }
 
-/// A file, or standard input for `-`. A FIFO without a writer must not hold a claim up for ever: it reads as empty.
+/// A file, or standard input for `-`. A FIFO waits for its writer, as it does for `cat`.
 fn reader(path: &Path) -> Result<Box<dyn Read>, Fail> {
     if path == "-" {
         return Ok(Box::new(io::stdin().lock()));
@@ -122,7 +122,11 @@ fn put(job: &Job, file: Option<&Path>) -> Result<Status, Fail> {
 
 /// The settled word. A job whose end cannot be read is `unknown`, and says why on standard error.
 fn settled(job: &Job) -> Result<Word, Fail> {
-    match settle::settle_one(job) {
+    word_of(job, settle::settle_one(job))
+}
+
+fn word_of(job: &Job, state: State) -> Result<Word, Fail> {
+    match state {
         State::Ended(word) => Ok(word),
         State::Live(live) => Ok(live.word),
         State::Damaged(why) => {
@@ -137,14 +141,14 @@ fn settled(job: &Job) -> Result<Word, Fail> {
 }
 
 fn status(jobs: &[OsString], open: impl Fn(&OsStr) -> Opened) -> Result<Status, Fail> {
-    let word_of = |job: &OsString| open(job).and_then(|(_, job)| Ok((settled(&job)?, job.id)));
+    let look = |job: &OsString| open(job).and_then(|(_, job)| Ok((settled(&job)?, job.id)));
     if let [job] = jobs {
-        return say(format!("{}\n", word_of(job)?.0)).map(|()| Status::Done);
+        return say(format!("{}\n", look(job)?.0)).map(|()| Status::Done);
     }
     // One that gives no answer does not keep the others from theirs.
     let mut last = Ok(Status::Done);
     for job in jobs {
-        match word_of(job) {
+        match look(job) {
             Ok((word, id)) => say(format!("{id}\t{word}\n"))?,
             Err(fail) => fail_on(&mut last, fail),
         }

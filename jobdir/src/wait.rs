@@ -75,7 +75,8 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
         for ((root, job), state) in jobs.iter().zip(states) {
             answers.push(match state {
                 State::Ended(word) => Answer::Ended(word),
-                _ if !is_there(root, job) => Answer::Gone,
+                // What cannot be looked up now is not gone.
+                _ if !root.holds(job).unwrap_or(true) => Answer::Gone,
                 State::Live(live) => {
                     let left = caller_left(&live);
                     if let Some(watch) = &mut watch {
@@ -129,17 +130,6 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
 fn caller_left(live: &Live) -> Option<Duration> {
     let owner = live.owner.as_ref()?;
     Some(live.meta.windows.deadline?.saturating_sub(owner.age(&crate::meta::Origin::here())))
-}
-
-/// Whether the directory still goes by its name, here or after its delivery.
-fn is_there(root: &Root, job: &Job) -> bool {
-    let identity = |job: &Job| nix::sys::stat::fstat(&job.dir).map(|stat| (stat.st_dev, stat.st_ino)).ok();
-    match root.job(&job.id) {
-        Ok(Some(named)) => identity(&named) == identity(job),
-        Ok(None) => false,
-        // What cannot be looked up now is not gone.
-        Err(_) => true,
-    }
 }
 
 fn conclude(jobs: &[(Root, Job)], answers: &[Answer], order: &Order) -> Result<Status, Fail> {

@@ -60,7 +60,10 @@ fn print(args: &Args, roots: &[Root]) -> Result<Status, Fail> {
     let mut order = order(args, false);
     let mut trouble = false;
     for root in roots {
-        let mut take = |offer: &Offer<'_>| writeln!(out, "{}", (offer.line)()).map_err(|e| unsaid(&e));
+        let mut take = |offer: &Offer<'_>| {
+            offer.report();
+            writeln!(out, "{}", (offer.line)()).map_err(|e| unsaid(&e))
+        };
         let outcome = pass(root, &order, &mut take, &mut |_, _| Ok(()))?;
         order.limit -= outcome.offered;
         trouble |= outcome.trouble;
@@ -88,6 +91,7 @@ fn handle(args: &Args, roots: &[Root], command: &[std::ffi::OsString]) -> Result
 
 /// Offers a result to the handler, and acknowledges it for one that has taken it.
 fn offer_to(root: &Root, command: &[std::ffi::OsString], offer: &Offer<'_>) -> Result<bool, Fail> {
+    offer.report();
     if !handler::offer(command, &(offer.line)())? {
         complain("sweep", &format!("job {}: the handler refused its result, which stays pending", offer.job.id));
         return Ok(false);
@@ -105,7 +109,10 @@ fn stay(args: &Args, paths: &[PathBuf], command: Option<&Vec<std::ffi::OsString>
     let mut before = |root: &Root| command.map(|_| Turn::take(root)).transpose();
     let mut take = |root: &Root, offer: &Offer<'_>| match command {
         Some(command) => offer_to(root, command, offer),
-        None => say((offer.line)() + "\n").map(|()| true),
+        None => {
+            offer.report();
+            say((offer.line)() + "\n").map(|()| true)
+        }
     };
     follow(&roots, &order(args, command.is_some()), &mut before, &mut take)
 }

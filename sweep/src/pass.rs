@@ -30,8 +30,19 @@ pub struct Offer<'a> {
     pub job: &'a Job,
     /// Its claim's token; `None` where even that cannot be read.
     pub claim: Option<String>,
+    /// What is wrong with it, where its end cannot be read.
+    pub damage: Option<&'a str>,
     /// What to say, without a line end.
     pub line: &'a dyn Fn() -> String,
+}
+
+impl Offer<'_> {
+    /// Reports damage on standard error, for whoever does not read the lines.
+    pub fn report(&self) {
+        if let Some(why) = self.damage {
+            complain("sweep", &format!("job {}: {why}", self.job.id));
+        }
+    }
 }
 
 /// What a pass has come to.
@@ -80,18 +91,14 @@ pub fn pass(
                 continue;
             }
         };
-        let mut ended = has_ended(&job);
-        if !ended && aside.is_none() {
+        if aside.is_none() && !has_ended(&job) {
             aside = Some(settle_from(root, &ids, index, alive)?);
-            ended = has_ended(&job);
         }
         match aside.as_mut().and_then(|aside| aside.remove(&index)) {
             Some(Aside::Waits) => {}
             Some(Aside::Unclear(why)) => outcome.complain(id, &why),
             Some(Aside::Damaged(why)) => outcome.damaged(&job, &why, order, take)?,
-            None if ended => outcome.recorded(&job, order, take)?,
-            // Its id has come to stand for a new claim since the others were settled.
-            None => {}
+            None => outcome.recorded(&job, order, take)?,
         }
     }
     Ok(outcome)
@@ -156,7 +163,11 @@ impl Outcome {
     ) -> Result<(), Fail> {
         let record = match job.record() {
             Ok(Some(record)) => record,
-            Ok(None) => return self.damaged(job, "its status is terminal, and there is no record", order, take),
+            Ok(None) if has_ended(job) => {
+                return self.damaged(job, "its status is terminal, and there is no record", order, take);
+            }
+            // Its id has come to stand for a new claim since the others were settled.
+            Ok(None) => return Ok(()),
             Err(Trouble::Damaged(why)) => return self.damaged(job, &why, order, take),
             Err(Trouble::Unreadable(why)) => {
                 self.complain(&job.id, &why);
@@ -169,10 +180,10 @@ impl Outcome {
         self.offered += 1;
         let claim = Some(record.claim.clone());
         let line = || line::of_record(job, &record, order.counted.then(|| handler::attempt(job)));
-        take(&Offer { job, claim, line: &line })
+        take(&Offer { job, claim, damage: None, line: &line })
     }
 
-    /// Reports a job whose end cannot be read, and hands it over as what it is.
+    /// Hands over a job whose end cannot be read, as what it is.
     fn damaged(
         &mut self,
         job: &Job,
@@ -184,10 +195,10 @@ impl Outcome {
         if order.name.is_some() && meta.as_ref().and_then(|meta| meta.name.as_deref()) != order.name {
             return Ok(());
         }
-        self.complain(&job.id, why);
+        self.trouble = true;
         self.offered += 1;
         let claim = meta.as_ref().map(|meta| meta.claim.clone());
         let line = || line::of_damage(job, meta.as_ref(), why, order.counted.then(|| handler::attempt(job)));
-        take(&Offer { job, claim, line: &line })
+        take(&Offer { job, claim, damage: Some(why), line: &line })
     }
 }

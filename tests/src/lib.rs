@@ -48,7 +48,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A fresh one, mode 0700.
+    /// A fresh one.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Folder {
         let dir = tempfile::Builder::new().prefix("outlive.").tempdir().unwrap();

@@ -196,7 +196,7 @@ impl Owned {
     ) -> Result<u8, Fail> {
         // From here on a publication would come too late to stand in the record.
         let _closed = output::close(&self.job);
-        let output = self.output(args);
+        let output = output::published(&self.job, args.max_output);
         let required = if args.require_output { Some("there is no output") } else { None };
         let invalid = match &output {
             Err(why) => Some(why.as_str()),
@@ -232,8 +232,7 @@ impl Owned {
         end.ended_at = ended_at;
         end.ran = Some(self.began.elapsed().saturating_sub(here::wall().saturating_sub(ended_at)));
         end.progress_at = self.job.last_sign();
-        end.log_bytes =
-            files::look(self.job.fd(), files::LOG).ok().flatten().and_then(|s| u64::try_from(s.st_size).ok());
+        end.log_bytes = self.job.log_bytes();
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) {
             let spent = |time: nix::sys::time::TimeVal| {
                 Duration::from_micros(u64::try_from(nix::sys::time::TimeValLike::num_microseconds(&time)).unwrap_or(0))
@@ -260,26 +259,6 @@ impl Owned {
                 _ => Status::No as u8,
             }),
         }
-    }
-
-    /// The output: what the command wrote to its standard output where that is captured, else what was published.
-    fn output(&self, args: &Args) -> Result<Option<String>, String> {
-        let dir = self.job.fd();
-        if args.capture {
-            let written = match files::read(dir, files::STDOUT, args.max_output) {
-                Ok(bytes) => bytes,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-                Err(e) => return Err(format!("standard output: {}", reason(&e))),
-            };
-            if !written.is_empty() {
-                let document = json::document(&written).map_err(|why| format!("standard output: {why}"))?;
-                // The record holds it as well; beside it, it stays as it was written.
-                let _ = nix::fcntl::renameat(dir, files::STDOUT, dir, files::OUTPUT);
-                return Ok(Some(json::one_line(document).into_owned()));
-            }
-            let _ = files::remove(dir, files::STDOUT);
-        }
-        output::published(&self.job, args.max_output)
     }
 
     /// Commits the record. What fails is tried again for a minute; a disk with room for the record alone gets

@@ -22,7 +22,8 @@ use crate::owned::Owned;
 use crate::ready::{self, Ready};
 use crate::silence::{Ear, Silence};
 
-/// A timer that fires later than this fired while we were stopped: what went by was not watched.
+/// A timer that fires later than this fired while we were stopped: what went by was not watched, and does not count.
+/// Nobody can tell how much of it that was, so a fresh window begins.
 const ASLEEP: Duration = Duration::from_secs(1);
 
 /// What ended the command. Decided once; a natural end that races a limit or a cancel stays natural.
@@ -82,9 +83,23 @@ struct Watch {
 /// would adopt their orphans as well, with nothing to tell them from the command's: so the work is done
 /// by a child that has none. Returns its status in the parent, which only passes signals on, and nothing in the child.
 fn stand_aside(signals: &Signals) -> Result<Option<u8>, Fail> {
+    let parent = nix::unistd::getpid();
     // SAFETY: the process has one thread, and the child may do whatever the parent may.
     let worker = match unsafe { fork() }.map_err(|e| Fail::cannot("fork", "a watchdog without children", &e.into()))? {
-        ForkResult::Child => return Ok(None),
+        ForkResult::Child => {
+            // Whoever kills the process that he knows kills the watchdog.
+            // SAFETY: prctl(2) with integers.
+            #[cfg(target_os = "linux")]
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            }
+            let orphaned = nix::unistd::getppid() != parent;
+            return if orphaned {
+                Err(Fail::new(Status::Broken, "the watchdog was killed at its start"))
+            } else {
+                Ok(None)
+            };
+        }
         ForkResult::Parent { child } => child.as_raw(),
     };
     let mut bell = Bell { command: worker, ..Bell::default() };
@@ -203,11 +218,9 @@ impl Watch {
             if std::mem::take(&mut self.bell.continued) {
                 self.silence.iter_mut().for_each(Silence::restart);
             }
-            let late = until.map_or(Duration::ZERO, |until| until.elapsed());
-            if late > ASLEEP {
-                self.silence.iter_mut().for_each(Silence::restart);
-                self.hard = self.hard.map(|(hard, at)| (hard, at + late));
-            }
+            self.silence.iter_mut().filter(|silence| silence.until().elapsed() > ASLEEP).for_each(Silence::restart);
+            self.hard =
+                self.hard.map(|(hard, at)| (hard, if at.elapsed() > ASLEEP { Instant::now() + hard } else { at }));
             // Looked at whenever we are awake: whoever settled the job in the meantime thinks that we are dead.
             if owned.is_some_and(Owned::is_lost) {
                 return Verdict::Lost;

@@ -180,15 +180,6 @@ fn help_and_version_are_data() {
 }
 
 #[test]
-fn every_option_of_the_design_is_there() {
-    let folder = Folder::new();
-    let help = start(&folder, &["--help"]).end().out;
-    for option in ["--max-log", "--contain"] {
-        assert!(help.contains(option), "the design promises {option}");
-    }
-}
-
-#[test]
 fn the_log_gets_both_streams_after_what_was_there() {
     let folder = Folder::new();
     fs::write(folder.path("log"), "before\n").unwrap();
@@ -338,6 +329,17 @@ fn the_death_of_the_watchdog_is_a_term_for_the_command() {
     let folder = Folder::new();
     let line = "trap 'echo term >end; exit' TERM; echo up >up; while :; do sleep .02; done";
     let running = script(&folder, &[], line);
+    said(&folder, "up");
+    kill(running.pid(), libc::SIGKILL);
+    assert_eq!(running.end().status, 137);
+    assert_eq!(said(&folder, "end"), "term");
+}
+
+#[test]
+fn the_death_of_a_watchdog_with_earlier_children_is_a_term_too() {
+    let folder = Folder::new();
+    let line = "sleep 60 & exec watchdog -- sh -c \"trap 'echo term >end; exit' TERM; echo up >up; while :; do sleep .02; done\"";
+    let running = sh(&folder, line);
     said(&folder, "up");
     kill(running.pid(), libc::SIGKILL);
     assert_eq!(running.end().status, 137);
