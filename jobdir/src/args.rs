@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::prelude::*;
-use reap::duration;
 use reap::exit::Fail;
+use reap::words::Words;
 
 use crate::windows::Flags;
 use crate::word::Word;
@@ -146,14 +146,15 @@ const OPTIONS: [(&str, &[&str]); 11] = [
 
 /// Reads the command line. `inside` says whether we are part of a job: then the one operand of `put` and
 /// `touch` is no job.
-pub fn parse(mut words: lexopt::Parser, inside: bool) -> Result<Ask, Fail> {
+pub fn parse(parser: lexopt::Parser, inside: bool) -> Result<Ask, Fail> {
+    let mut words = Words::new("jobdir", parser);
     let mut given = Given::default();
-    while let Some(word) = words.next().map_err(usage)? {
+    while let Some(word) = words.parser.next().map_err(usage)? {
         let name = match &word {
             Short('h') | Long("help") => return Ok(Ask::Help),
             Short('V') | Long("version") => return Ok(Ask::Version),
             Short('r') | Long("root") => {
-                given.root = Some(words.value().map_err(usage)?.into());
+                given.root = Some(words.value()?.into());
                 continue;
             }
             Value(operand) => {
@@ -176,38 +177,38 @@ pub fn parse(mut words: lexopt::Parser, inside: bool) -> Result<Ask, Fail> {
 }
 
 impl Given {
-    fn option(&mut self, name: &str, words: &mut lexopt::Parser) -> Result<(), Fail> {
+    fn option(&mut self, name: &str, words: &mut Words) -> Result<(), Fail> {
         let claim = &mut self.claim;
         match name {
-            "id" => claim.id = Some(words.value().map_err(usage)?),
-            "name" => claim.name = Some(text(words, name)?),
+            "id" => claim.id = Some(words.value()?),
+            "name" => claim.name = Some(words.text(name)?),
             "meta" => {
-                let pair = text(words, name)?;
+                let pair = words.text(name)?;
                 let (key, value) = pair.split_once('=').ok_or_else(|| usage("--meta: takes K=V"))?;
                 claim.pairs.push((key.to_owned(), value.to_owned()));
             }
-            "meta-file" => claim.meta_file = Some(words.value().map_err(usage)?.into()),
-            "idle" => claim.flags.idle = Some(span(words, name)?),
-            "hard" => claim.flags.hard = Some(span(words, name)?),
-            "grace" => claim.flags.grace = Some(span(words, name)?),
-            "start-within" => claim.flags.start = Some(span(words, name)?),
-            "supervisor" => claim.flags.supervisor = Some(span(words, name)?),
-            "input" => claim.input = Some(words.value().map_err(usage)?.into()),
+            "meta-file" => claim.meta_file = Some(words.value()?.into()),
+            "idle" => claim.flags.idle = Some(words.span(name)?),
+            "hard" => claim.flags.hard = Some(words.span(name)?),
+            "grace" => claim.flags.grace = Some(words.span(name)?),
+            "start-within" => claim.flags.start = Some(words.span(name)?),
+            "supervisor" => claim.flags.supervisor = Some(words.span(name)?),
+            "input" => claim.input = Some(words.value()?.into()),
             "path" => claim.path = true,
-            "exit-code" => self.exit_code = Some(number(words, name, 0..=255)?),
-            "error" => self.error = Some(text(words, name)?),
-            "slice" => self.slice = Some(span(words, name)?),
+            "exit-code" => self.exit_code = i32::try_from(words.number(name, 255)?).ok(),
+            "error" => self.error = Some(words.text(name)?),
+            "slice" => self.slice = Some(words.span(name)?),
             "any" => self.any = true,
             "status" => {
-                for word in text(words, name)?.split(',') {
+                for word in words.text(name)?.split(',') {
                     let word = Word::parse(word).ok_or_else(|| usage(format!("--status: '{word}' is no state")))?;
                     self.words.push(word);
                 }
             }
             "all" => self.all = true,
-            "limit" => self.limit = Some(number(words, name, 0..=usize::MAX)?),
+            "limit" => self.limit = Some(words.number(name, usize::MAX)?),
             "json" => self.json = true,
-            "older-than" => self.older_than = Some(span(words, name)?),
+            "older-than" => self.older_than = Some(words.span(name)?),
             "undelivered" => self.undelivered = true,
             "dry-run" => self.dry_run = true,
             _ => return Err(usage(format!("unknown option '--{name}'"))),
@@ -275,25 +276,6 @@ impl Given {
 
 fn usage(why: impl Display) -> Fail {
     Fail::usage("jobdir", why)
-}
-
-fn text(words: &mut lexopt::Parser, option: &str) -> Result<String, Fail> {
-    let value = words.value().map_err(usage)?;
-    value.into_string().map_err(|raw| usage(format!("--{option}: '{}' is no text", raw.display())))
-}
-
-fn span(words: &mut lexopt::Parser, option: &str) -> Result<Duration, Fail> {
-    duration::parse(&text(words, option)?).map_err(|why| usage(format!("--{option}: {why}")))
-}
-
-fn number<N>(words: &mut lexopt::Parser, option: &str, range: std::ops::RangeInclusive<N>) -> Result<N, Fail>
-where
-    N: std::str::FromStr + PartialOrd + Display,
-{
-    let text = text(words, option)?;
-    // A sign would be read too, and `+5` is a slip.
-    let number = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    number.filter(|n| range.contains(n)).ok_or_else(|| usage(format!("--{option}: '{text}' is no number in its range")))
 }
 
 fn exactly<const N: usize>(verb: &str, what: &str, operands: Vec<OsString>) -> Result<[OsString; N], Fail> {

@@ -21,9 +21,8 @@ pub fn cancel(job: &Job) -> Result<(), Fail> {
     loop {
         let live = match settle::settle_one(job) {
             State::Ended(_) => return Ok(()),
-            State::Damaged(why) | State::Unclear(why) => return cannot(Status::Broken, &why),
-            State::Foreign => return cannot(Status::NoJob, "it is no job"),
             State::Live(live) => live,
+            state => return state.failure("cancel", job).map_or(Ok(()), Err),
         };
         if let Some(pin) = live.owner.as_ref().and_then(|owner| owner.pin(&Origin::here())) {
             match pin.signal(libc::SIGTERM) {

@@ -135,8 +135,10 @@ fn build(root: &Root, hidden: &str, dir: File, mut order: Order<'_>) -> Result<C
 fn place(root: &Root, hidden: &str, id: &str) -> io::Result<Option<Job>> {
     let delivered = File::from(root.delivered_made().map_err(|fail| io::Error::other(fail.text))?);
     FileExt::lock_shared(&delivered)?;
+    let foreign = || io::Error::other(format!("'{id}' is the name of something that is no job"));
+    let ours = |job: Job| if job.is_foreign() { Err(foreign()) } else { Ok(Some(job)) };
     if let Some(job) = root.archived(delivered.as_fd(), id)? {
-        return Ok(Some(job));
+        return ours(job);
     }
     match renameat2(&root.jobs, hidden, &root.jobs, id, RenameFlags::RENAME_NOREPLACE) {
         Ok(()) => return Ok(None),
@@ -151,10 +153,7 @@ fn place(root: &Root, hidden: &str, id: &str) -> io::Result<Option<Job>> {
         Err(Errno::EEXIST) => {}
         Err(e) => return Err(e.into()),
     }
-    match root.pending(id)?.filter(|job| !job.is_foreign()) {
-        Some(job) => Ok(Some(job)),
-        None => Err(io::Error::other(format!("'{id}' is the name of something that is no job"))),
-    }
+    root.pending(id)?.map_or_else(|| Err(foreign()), ours)
 }
 
 /// Without a rename that refuses to replace, a record can only be committed by link(2).

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::NixPath;
-use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -82,6 +82,13 @@ pub fn open<P: ?Sized + NixPath>(dir: BorrowedFd<'_>, name: &P, flags: OFlag) ->
             other => return Ok(other?),
         }
     }
+}
+
+/// Takes back that an open did not wait: whoever gets the descriptor expects nothing of that.
+pub fn block(file: impl AsFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GETFL)?);
+    fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+    Ok(())
 }
 
 /// Reads a file below `dir`, at most `bound` bytes; a larger one, or what is no file, is `InvalidData`.
@@ -159,6 +166,28 @@ pub fn remove<P: ?Sized + NixPath>(dir: BorrowedFd<'_>, name: &P) -> io::Result<
         Err(nix::errno::Errno::ENOENT) | Ok(()) => Ok(()),
         Err(e) => Err(e.into()),
     }
+}
+
+/// Tries to take a lock for at most `patience`; `None`: somebody else has it. A lock that is freed gives no event, and
+/// a blocking flock(2) has no time limit, so it is tried again every few milliseconds.
+pub fn lock_within(
+    patience: std::time::Duration,
+    mut attempt: impl FnMut() -> io::Result<()>,
+) -> io::Result<Option<()>> {
+    let deadline = std::time::Instant::now() + patience;
+    loop {
+        match attempt() {
+            Ok(()) => return Ok(Some(())),
+            Err(e) if !is_contended(&e) => return Err(e),
+            Err(_) if std::time::Instant::now() >= deadline => return Ok(None),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Whether a lock was refused because somebody else has it.
+pub fn is_contended(error: &io::Error) -> bool {
+    error.raw_os_error() == fs2::lock_contended_error().raw_os_error()
 }
 
 /// The names in a directory, as far as they are text.

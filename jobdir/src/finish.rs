@@ -55,5 +55,5 @@ fn end_remains(meta: &crate::meta::Meta, owner: Option<&Owner>) -> std::io::Resu
     }
     let remains = settle::Remains::of(meta, owner, &here);
     let left = settle::end_remains(&[remains], meta.windows.grace)?;
-    Ok(left.iter().map(|(stat, _)| format!("process {} could not be ended", stat.proc.pid)).collect())
+    Ok(left.into_iter().map(|(_, warning)| warning).collect())
 }

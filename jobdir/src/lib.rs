@@ -9,6 +9,7 @@ pub mod args;
 pub mod cancel;
 pub mod claim;
 pub mod commit;
+pub mod delivery;
 pub mod files;
 pub mod finish;
 pub mod id;

@@ -7,19 +7,17 @@ use std::time::Duration;
 use reap::duration::seconds;
 use reap::exit::{Fail, printable};
 use reap::here;
+use reap::process::{MoreDescriptors, side_by_side};
 
-use crate::files;
+use crate::delivery;
 use crate::job::Job;
-use crate::json::{self, Object};
+use crate::json::Object;
 use crate::meta::Meta;
 use crate::moment;
 use crate::record::Record;
 use crate::root::{Root, ids};
 use crate::settle::{self, State};
 use crate::word::Word;
-
-/// How many jobs are settled at once: each holds a descriptor.
-pub const SIDE_BY_SIDE: usize = 256;
 
 /// Which jobs.
 #[derive(Default)]
@@ -69,7 +67,8 @@ pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Re
     let names: Vec<_> = pending.chain(archived.into_iter().map(|id| (id, delivered.as_ref()))).collect();
     let mut rows = Vec::new();
     // Side by side, but never with more descriptors than a process may have.
-    for some in names.chunks(SIDE_BY_SIDE) {
+    let _descriptors = MoreDescriptors::allow();
+    for some in names.chunks(side_by_side()) {
         let mut jobs: Vec<Job> = Vec::with_capacity(some.len());
         for (id, delivered) in some {
             match delivered.map_or_else(|| root.pending(id), |dir| root.archived(dir.as_fd(), id)) {
@@ -81,7 +80,7 @@ pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Re
         for (job, state) in jobs.iter().zip(states) {
             match row(job, state) {
                 Ok(row) => rows.extend(row.filter(|row| fits(row, filter))),
-                Err(why) => trouble(format!("job {}: {why}", job.id)),
+                Err(why) => trouble(format!("cannot list job {}: {why}", job.id)),
             }
         }
     }
@@ -116,7 +115,7 @@ fn row(job: &Job, state: State) -> Result<Option<Row>, String> {
         ended_at: None,
         silent: None,
         overdue: false,
-        attempt: attempts(job),
+        attempt: delivery::attempts(job),
         progress: job.progress(),
         delivered: job.delivered,
     };
@@ -137,13 +136,6 @@ fn row(job: &Job, state: State) -> Result<Option<Row>, String> {
         }
     }
     Ok(Some(row))
-}
-
-/// How often a handler was tried on the job's result.
-pub fn attempts(job: &Job) -> u64 {
-    let file = files::read(job.fd(), files::DELIVERY, files::SMALL).unwrap_or_default();
-    let text = String::from_utf8(file).unwrap_or_default();
-    json::fields(&text).ok().and_then(|fields| json::whole(&fields, "attempts")).unwrap_or(0)
 }
 
 impl Row {

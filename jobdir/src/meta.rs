@@ -124,7 +124,7 @@ impl Meta {
                 .ok_or_else(|| missing("claimed_at"))?,
             claimed_monotonic: fields
                 .get("claimed_monotonic_s")
-                .and_then(|n| duration::parse(n.get()).ok())
+                .and_then(|n| duration::read(n.get()).ok())
                 .unwrap_or_default(),
             meta: fields
                 .get("meta")

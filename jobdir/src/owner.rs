@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fs2::FileExt;
 use nix::fcntl::OFlag;
@@ -31,17 +31,12 @@ impl Lock {
     /// Tries to take it, for at most `patience`: a probe may be in the way for a moment. `None`: somebody has it.
     pub fn take(job: &Job, patience: Duration) -> io::Result<Option<Lock>> {
         let file = File::from(files::open(job.fd(), files::PID, OFlag::O_RDWR | OFlag::O_CREAT)?);
-        let deadline = Instant::now() + patience;
-        loop {
-            match FileExt::try_lock_exclusive(&file) {
-                Ok(()) => return Ok(Some(Lock(file))),
-                Err(e) if lacks_locks(&e) => return Ok(Some(Lock(file))),
-                Err(e) if !is_contended(&e) => return Err(e),
-                Err(_) if Instant::now() >= deadline => return Ok(None),
-                // A lock that is freed gives no event, and a blocking flock has no time limit.
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
+        let taken = files::lock_within(patience, || match FileExt::try_lock_exclusive(&file) {
+            // Where there are no locks, owner.json is the only witness.
+            Err(e) if lacks_locks(&e) => Ok(()),
+            tried => tried,
+        })?;
+        Ok(taken.map(|()| Lock(file)))
     }
 
     /// Writes the owner's number.
@@ -58,10 +53,6 @@ impl Lock {
         let now = nix::sys::time::TimeSpec::from(here::wall());
         Ok(nix::sys::stat::futimens(self.0.as_fd(), &now, &now)?)
     }
-}
-
-fn is_contended(error: &io::Error) -> bool {
-    error.raw_os_error() == fs2::lock_contended_error().raw_os_error()
 }
 
 /// Whether the file system has no locks at all.
@@ -85,7 +76,7 @@ pub fn probe(job: &Job, owner: Option<&Owner>, here: &Origin) -> Hold {
     let opened = files::open(job.fd(), files::PID, OFlag::O_RDONLY);
     match opened.map(File::from).and_then(|file| FileExt::try_lock_shared(&file)) {
         Ok(()) => Hold::Free,
-        Err(e) if is_contended(&e) => Hold::Held,
+        Err(e) if files::is_contended(&e) => Hold::Held,
         Err(_) => owner.map_or(Hold::Unclear, |owner| owner.witness(here)),
     }
 }
@@ -195,7 +186,7 @@ impl Owner {
 }
 
 fn span(fields: &Fields<'_>, key: &str) -> Option<Duration> {
-    duration::parse(fields.get(key)?.get()).ok()
+    duration::read(fields.get(key)?.get()).ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use fs2::FileExt;
@@ -16,7 +16,6 @@ use crate::files;
 use crate::job::Job;
 use crate::owner::Lock;
 use crate::root::{self, Root, ids};
-use crate::settle::{self, State};
 
 /// What may go.
 pub struct Order {
@@ -39,14 +38,10 @@ pub fn prune(
     let delivered = root.delivered().map_err(cannot)?;
     let delivered = delivered.as_ref().map(AsFd::as_fd);
     let before = here::wall().saturating_sub(order.older_than);
-    let pending = order.undelivered.then(|| root.jobs.as_fd());
-    for dir in delivered.into_iter().chain(pending) {
+    let pending = order.undelivered.then(|| (root.jobs.as_fd(), files::JOBS));
+    for (dir, place) in delivered.map(|dir| (dir, files::DELIVERED)).into_iter().chain(pending) {
         for id in ids(dir).map_err(cannot)? {
-            let opened = if pending.is_some_and(|jobs| jobs.as_raw_fd() == dir.as_raw_fd()) {
-                root.pending(&id)
-            } else {
-                root.archived(dir, &id)
-            };
+            let opened = root.job_in(dir, place, &id);
             let removed = opened.and_then(|job| match job {
                 Some(job) if may_go(&job, before) => {
                     // Another prune may be at it, or be done with it.
@@ -76,10 +71,9 @@ pub fn prune(
     Ok(())
 }
 
-/// Whether it has ended, and before then.
+/// Whether it has ended, and before then. What has died without a record is left to a sweep: here nothing is settled.
 fn may_go(job: &Job, before: Duration) -> bool {
-    let terminal =
-        matches!(settle::settle_one(job), State::Ended(_)) || job.word().is_ok_and(|word| word.is_terminal());
+    let terminal = matches!(job.record(), Ok(Some(_))) || job.word().is_ok_and(|word| word.is_terminal());
     terminal && ended(job).is_some_and(|ended| ended <= before)
 }
 

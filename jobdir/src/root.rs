@@ -32,13 +32,16 @@ pub struct Root {
 pub fn chosen(option: Option<PathBuf>) -> Result<PathBuf, Fail> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if option.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
-        return Err(Fail::new(Status::Usage, "--root: the path is empty"));
+        return Err(Fail::new(Status::Usage, "cannot use job root '': the path is empty"));
     }
     option
         .or_else(|| set("JOBDIR_ROOT"))
-        .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("jobdir")))
+        // By its specification a relative one does not count.
+        .or_else(|| set("XDG_STATE_HOME").filter(|state| state.is_absolute()).map(|state| state.join("jobdir")))
         .or_else(|| set("HOME").map(|home| home.join(".local/state/jobdir")))
-        .ok_or_else(|| Fail::new(Status::Usage, "no job root: give --root, or set JOBDIR_ROOT or HOME"))
+        .ok_or_else(|| {
+            Fail::new(Status::Usage, "cannot choose a job root: neither --root nor JOBDIR_ROOT nor HOME is given")
+        })
 }
 
 impl Root {
@@ -132,22 +135,27 @@ impl Root {
             return Ok(Some(job));
         }
         // An acknowledgement may move it between the two looks, in this direction alone.
-        let Some(delivered) = self.delivered()? else { return Ok(None) };
-        Ok(found(files::open_dir(delivered.as_fd(), id))?.map(|dir| self.at(id, dir, files::DELIVERED)))
+        match self.delivered()? {
+            Some(delivered) => self.archived(delivered.as_fd(), id),
+            None => Ok(None),
+        }
     }
 
     /// A job in jobs/ by its id.
     pub fn pending(&self, id: &str) -> io::Result<Option<Job>> {
-        Ok(found(files::open_dir(self.jobs.as_fd(), id))?.map(|dir| self.at(id, dir, files::JOBS)))
+        self.job_in(self.jobs.as_fd(), files::JOBS, id)
     }
 
     /// A delivered job by its id.
     pub fn archived(&self, delivered: BorrowedFd<'_>, id: &str) -> io::Result<Option<Job>> {
-        Ok(found(files::open_dir(delivered, id))?.map(|dir| self.at(id, dir, files::DELIVERED)))
+        self.job_in(delivered, files::DELIVERED, id)
     }
 
-    fn at(&self, id: &str, dir: OwnedFd, place: &'static str) -> Job {
-        Job { id: id.to_owned(), dir, path: self.path.join(place).join(id), delivered: place == files::DELIVERED }
+    /// A job in one of the two places.
+    pub fn job_in(&self, dir: BorrowedFd<'_>, place: &'static str, id: &str) -> io::Result<Option<Job>> {
+        let path = || self.path.join(place).join(id);
+        let job = |dir| Job { id: id.to_owned(), dir, path: path(), delivered: place == files::DELIVERED };
+        Ok(found(files::open_dir(dir, id))?.map(job))
     }
 
     /// The ids in jobs/, sorted: minted ones by the time of their claim.
@@ -286,7 +294,7 @@ pub struct Named {
 impl Named {
     /// Reads a JOB. A word with a `/` is a path.
     pub fn parse(word: &OsStr) -> Result<Named, Fail> {
-        let no_job = || Fail::new(Status::NoJob, format!("no such job: {}", word.display()));
+        let no_job = || Fail::new(Status::NoJob, format!("cannot open job '{}': no such job", word.display()));
         if !word.as_encoded_bytes().contains(&b'/') {
             let id = word.to_str().filter(|id| id::is_valid(id)).ok_or_else(no_job)?;
             return Ok(Named { root: None, id: id.to_owned() });
@@ -310,7 +318,8 @@ impl Named {
             Some(root) => root.clone(),
             None => chosen(option.map(Path::to_path_buf))?,
         };
-        let no_job = || Fail::new(Status::NoJob, format!("no such job: {} in {}", self.id, path.display()));
+        let no_job =
+            || Fail::new(Status::NoJob, format!("cannot open job {}: no such job in {}", self.id, path.display()));
         let root = Root::open(&path)?.ok_or_else(no_job)?;
         let job = root.job(&self.id).map_err(|e| Fail::cannot("open job", &self.id, &e))?;
         let job = job.filter(|job| !job.is_foreign()).ok_or_else(no_job)?;

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use reap::exit::reason;
+use nix::errno::Errno;
+use reap::exit::{Fail, Status, reason};
 use reap::hunt::{self, Fate, Plan};
-use reap::process::{self, Pin, Proc, Stat};
+use reap::process::{self, Pin, Proc};
 use reap::tree::Table;
 
 use crate::commit::{self, Outcome};
@@ -20,6 +20,7 @@ use crate::job::{Job, Trouble};
 use crate::meta::{Meta, Origin, Relation};
 use crate::owner::{self, Hold, Lock, Owner};
 use crate::record::{End, Reason};
+use crate::watch::Watch;
 use crate::word::Word;
 
 /// The most that the leftovers of a dead job get between TERM and KILL.
@@ -44,6 +45,18 @@ pub enum State {
     Unclear(String),
     /// No job at all: foreign, and left alone.
     Foreign,
+}
+
+impl State {
+    /// The failure of whoever needs to know how the job stands and cannot; `None` where it can be known.
+    pub fn failure(&self, verb: &str, job: &Job) -> Option<Fail> {
+        let (status, why) = match self {
+            State::Ended(_) | State::Live(_) => return None,
+            State::Damaged(why) | State::Unclear(why) => (Status::Broken, why.as_str()),
+            State::Foreign => (Status::NoJob, "no such job"),
+        };
+        Some(Fail::new(status, format!("cannot {verb} job {}: {why}", job.id)))
+    }
 }
 
 /// A job that goes on, or of which nothing else can be proved.
@@ -220,42 +233,46 @@ fn ask(jobs: &[&Job], suspects: Vec<(usize, Box<Live>, Pin)>) -> Vec<(usize, Opt
     }
     let deadline = Instant::now() + ANSWER_WITHIN;
     let stamp = |job: &Job| files::look(job.fd(), files::PID).ok().flatten().map(|stat| files::changed(&stat));
-    let before: Vec<_> = suspects.iter().map(|(index, ..)| stamp(jobs[*index])).collect();
-    let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
-    for (index, _, pin) in &suspects {
-        use std::os::fd::AsRawFd;
-        let path = format!("/proc/self/fd/{}/{}", jobs[*index].dir.as_raw_fd(), files::PID);
-        if let Some(events) = &events {
-            let _ = events.add_watch(path.as_str(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MODIFY);
+    let mut watch = Watch::new();
+    let mut asked = Vec::with_capacity(suspects.len());
+    for (index, live, pin) in suspects {
+        let job = jobs[index];
+        let before = stamp(job);
+        let marked = watch.as_ref().is_ok_and(|watch| watch.answer(job).is_ok());
+        let sent = pin.signal(owner::ASK);
+        asked.push((index, live, pin, before, marked, sent));
+    }
+    loop {
+        let mut open = Vec::new();
+        for (index, _, pin, before, marked, sent) in &asked {
+            if sent.is_ok() && stamp(jobs[*index]) == *before && !pin.has_ended() {
+                open.push((pin, *marked));
+            }
         }
-        let _ = pin.signal(owner::ASK);
+        if open.is_empty() || Instant::now() >= deadline {
+            break;
+        }
+        match &mut watch {
+            Ok(watch) if open.iter().all(|(_, marked)| *marked) => {
+                watch.clear();
+                watch.at(deadline);
+                let _ = watch.wait_also(&open.iter().map(|(pin, _)| *pin).collect::<Vec<_>>());
+            }
+            // Without file events the answers have to be looked for.
+            _ => std::thread::sleep(Duration::from_millis(10)),
+        }
     }
-    let answered = |at: usize| stamp(jobs[suspects[at].0]) != before[at] || suspects[at].2.has_ended();
-    while !(0..suspects.len()).all(answered) && Instant::now() < deadline {
-        let Some(events) = &events else {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
+    let judge = |(index, live, pin, before, _, sent): (usize, Box<Live>, Pin, _, _, Result<(), Errno>)| {
+        let state = match sent {
+            _ if pin.has_ended() => None,
+            // One that cannot be asked is listed, never judged.
+            Err(_) => Some(State::Live(live)),
+            Ok(()) if stamp(jobs[index]) != before => Some(State::Live(believed(live))),
+            Ok(()) => Some(wedged(jobs[index], *live)),
         };
-        use std::os::fd::AsFd;
-        // An end gives no file event, so a look every tenth of a second goes with the events.
-        let until = deadline.min(Instant::now() + Duration::from_millis(100));
-        let mut fds = [nix::poll::PollFd::new(events.as_fd(), nix::poll::PollFlags::POLLIN)];
-        let _ = nix::poll::poll(&mut fds, process::timeout(until));
-        let _ = events.read_events();
-    }
-    let answers: Vec<bool> = (0..suspects.len()).map(answered).collect();
-    suspects
-        .into_iter()
-        .zip(answers)
-        .map(|((index, live, pin), answered)| {
-            let state = match (pin.has_ended(), answered) {
-                (true, _) => None,
-                (false, true) => Some(State::Live(believed(live))),
-                (false, false) => Some(wedged(jobs[index], *live)),
-            };
-            (index, state)
-        })
-        .collect()
+        (index, state)
+    };
+    asked.into_iter().map(judge).collect()
 }
 
 /// An owner that answers has judged its job itself, and will again within its own idle window.
@@ -313,8 +330,8 @@ fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> V
     for (at, (index, live, death, lock)) in held.into_iter().enumerate() {
         let state = match &left {
             Ok(left) => {
-                let survivors = left.iter().filter(|(_, whose)| *whose == at).map(|(stat, _)| stat.proc.pid);
-                record_death(jobs[index], *live, death, survivors)
+                let survivors = left.iter().filter(|(whose, _)| *whose == at).map(|(_, warning)| warning.clone());
+                record_death(jobs[index], *live, death, survivors.collect())
             }
             Err(e) => State::Unclear(format!("cannot read the process table: {}", reason(e))),
         };
@@ -344,7 +361,7 @@ fn refreshed(job: &Job, mut live: Box<Live>, death: Death) -> (Box<Live>, Death)
     (live, if begun { Death::WorkerDied } else { death })
 }
 
-fn record_death(job: &Job, live: Live, death: Death, survivors: impl Iterator<Item = i32>) -> State {
+fn record_death(job: &Job, live: Live, death: Death, survivors: Vec<String>) -> State {
     let (reason, text) = match death {
         Death::NeverStarted => {
             let window = live.meta.windows.start.map(reap::duration::seconds).unwrap_or_default();
@@ -354,7 +371,7 @@ fn record_death(job: &Job, live: Live, death: Death, survivors: impl Iterator<It
     };
     let mut end = End::new(Word::Unknown, reason, text);
     end.progress_at = if death == Death::WorkerDied { job.last_sign() } else { None };
-    end.warnings = survivors.map(|pid| format!("process {pid} could not be ended")).collect();
+    end.warnings = survivors;
     write_down(job, end, &live)
 }
 
@@ -370,14 +387,13 @@ fn write_down(job: &Job, end: End, live: &Live) -> State {
 /// Whether this process is a part of the job: then somebody else has to settle it. The token is looked for in
 /// everyone above us too, since a job inside a job carries only the inner one itself.
 fn is_ours(live: &Live) -> bool {
-    let entry = token_entry(&live.meta);
-    std::env::var("JOB_CLAIM").is_ok_and(|claim| claim == live.meta.claim)
-        || process::ancestors().into_iter().any(|pid| process::started_with(pid, &entry))
+    let claim = &live.meta.claim;
+    std::env::var(TOKEN).is_ok_and(|token| token == *claim)
+        || process::ancestors().into_iter().any(|pid| process::started_with(pid, TOKEN).contains(claim))
 }
 
-fn token_entry(meta: &Meta) -> String {
-    format!("JOB_CLAIM={}", meta.claim)
-}
+/// The variable that every process of a job carries, with the token of its claim.
+pub const TOKEN: &str = "JOB_CLAIM";
 
 /// How what is left of a dead job is known: by its claim token, and by its session where that can be verified.
 pub struct Remains {
@@ -389,36 +405,39 @@ impl Remains {
     /// Those of a job.
     pub fn of(meta: &Meta, owner: Option<&Owner>, here: &Origin) -> Remains {
         let session = owner.filter(|owner| owner.is_comparable(here)).and_then(|owner| owner.session);
-        Remains { token: token_entry(meta), session }
-    }
-
-    /// A process belongs to the job if it was started with the token, or if the leader of its session is the very
-    /// process that the owner recorded. A bare number proves nothing.
-    fn include(&self, table: &Table, stat: &Stat) -> bool {
-        let led = self.session.is_some_and(|leader| {
-            stat.session == leader.pid && table.get(leader.pid).is_some_and(|now| now.proc == leader)
-        });
-        led || process::started_with(stat.proc.pid, &self.token)
+        Remains { token: meta.claim.clone(), session }
     }
 }
 
-/// Ends all remains side by side; returns the survivors, each with the index of its job.
-pub fn end_remains(remains: &[Remains], grace: Duration) -> io::Result<Vec<(Stat, usize)>> {
-    let mut whose: HashMap<Proc, usize> = HashMap::new();
+/// Ends all remains side by side, and returns a warning for each survivor, with the index of its job.
+///
+/// A process belongs to a job if it was started with the token, or if the leader of its session is the very
+/// process that the owner recorded. A bare number proves nothing.
+pub fn end_remains(remains: &[Remains], grace: Duration) -> io::Result<Vec<(usize, String)>> {
+    let tokens: HashMap<&str, usize> = remains.iter().enumerate().map(|(at, one)| (one.token.as_str(), at)).collect();
+    let led = remains.iter().enumerate().filter_map(|(at, one)| Some((one.session?, at)));
+    let sessions: HashMap<i32, (Proc, usize)> = led.map(|(leader, at)| (leader.pid, (leader, at))).collect();
+    let mut whose: HashMap<i32, usize> = HashMap::new();
     let mut seeds = |table: &Table| {
         let mut roots = Vec::new();
         for stat in table.iter().filter(|stat| !stat.is_dead()) {
-            if let Some(at) = remains.iter().position(|remains| remains.include(table, stat)) {
-                whose.insert(stat.proc, at);
+            let session = sessions
+                .get(&stat.session)
+                .filter(|(leader, _)| table.get(leader.pid).is_some_and(|now| now.proc == *leader));
+            let token = || {
+                let carried = process::started_with(stat.proc.pid, TOKEN);
+                carried.iter().find_map(|token| tokens.get(token.as_str()).copied())
+            };
+            if let Some(at) = session.map(|(_, at)| *at).or_else(token) {
                 roots.push(stat.proc.pid);
+                for member in table.below(&[stat.proc.pid]) {
+                    whose.entry(member.proc.pid).or_insert(at);
+                }
             }
         }
         roots
     };
     let members = hunt::end(&mut seeds, &mut Plan::after(grace))?;
-    Ok(members
-        .into_iter()
-        .filter(|member| member.fate == Fate::Survived)
-        .map(|member| (member.stat.clone(), whose.get(&member.stat.proc).copied().unwrap_or(0)))
-        .collect())
+    let survivors = members.iter().filter(|member| member.fate == Fate::Survived);
+    Ok(survivors.map(|one| (whose.get(&one.stat.proc.pid).copied().unwrap_or(0), one.warning())).collect())
 }

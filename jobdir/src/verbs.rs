@@ -3,13 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jobdir::args::{self, Verb};
 use jobdir::cancel::cancel;
 use jobdir::claim::{self, Claimed, Order, claim, meta_of};
+use jobdir::files;
 use jobdir::finish::{Verdict, finish};
 use jobdir::id;
 use jobdir::job::Job;
@@ -22,9 +23,10 @@ use jobdir::settle::{self, State};
 use jobdir::wait;
 use jobdir::windows::{Limits, Windows, outer_deadline};
 use jobdir::word::Word;
+use nix::errno::Errno;
 use reap::exit::{Fail, Status, complain, say};
 use reap::here;
-use reap::process::MoreDescriptors;
+use reap::process::{MoreDescriptors, side_by_side};
 
 /// The directory of the job that we are part of.
 pub fn own_job() -> Option<OsString> {
@@ -72,10 +74,11 @@ fn claim_one(root: &Path, order: args::Claim) -> Result<Status, Fail> {
     let id = order.id.map(OsString::into_string).transpose().ok().filter(|id| id.as_deref().is_none_or(id::is_valid));
     let id =
         id.ok_or_else(|| usage("--id: takes 1 to 128 of A-Z a-z 0-9 . _ -, the first a letter or digit".into()))?;
-    let file = order
-        .meta_file
-        .map(|path| std::fs::read_to_string(&path).map_err(|e| Fail::cannot("read", path.display(), &e)));
-    let meta = meta_of(file.transpose()?.as_deref(), &order.pairs).map_err(|why| usage(format!("--meta: {why}")))?;
+    let file = order.meta_file.as_deref().map(meta_file).transpose()?;
+    let meta = meta_of(file.as_deref(), &order.pairs).map_err(|why| {
+        let option = if file.is_some() { "--meta-file" } else { "--meta" };
+        usage(format!("{option}: {why}"))
+    })?;
     let environment = |name: &str| std::env::var_os(name);
     let mut say_warning = |text: String| warn(&text);
     let limits = Limits::choose(&order.flags, &environment, &mut say_warning);
@@ -99,10 +102,17 @@ fn claim_one(root: &Path, order: args::Claim) -> Result<Status, Fail> {
     Ok(Status::Done)
 }
 
+fn meta_file(path: &Path) -> Result<String, Fail> {
+    let mut text = String::new();
+    let read = reader(path)?.take(files::SMALL + 1).read_to_string(&mut text);
+    let read = read.and_then(|bytes| if bytes as u64 > files::SMALL { Err(Errno::EFBIG.into()) } else { Ok(text) });
+    read.map_err(|e| Fail::cannot("read", path.display(), &e))
+}
+
 fn line_of(path: &Path) -> Vec<u8> {
     let mut line = path.as_os_str().as_bytes().to_vec();
     line.push(b'\n');
-    OsString::from_vec(line).into_vec()
+    line
 }
 
 /// A file, or standard input for `-`. A FIFO waits for its writer, as it does for `cat`.
@@ -130,27 +140,34 @@ fn word_of(job: &Job, state: State) -> Result<Word, Fail> {
         State::Ended(word) => Ok(word),
         State::Live(live) => Ok(live.word),
         State::Damaged(why) => {
-            complain("jobdir", &format!("job {} is damaged: {why}", job.id));
+            complain("jobdir", &format!("cannot read the end of job {}: {why}", job.id));
             Ok(Word::Unknown)
         }
-        State::Unclear(why) => {
-            Err(Fail::new(Status::Broken, format!("cannot tell the state of job {}: {why}", job.id)))
-        }
-        State::Foreign => Err(Fail::new(Status::NoJob, format!("no such job: {}", job.id))),
+        state => state.failure("tell the state of", job).map_or(Ok(Word::Unknown), Err),
     }
 }
 
 fn status(jobs: &[OsString], open: impl Fn(&OsStr) -> Opened) -> Result<Status, Fail> {
-    let look = |job: &OsString| open(job).and_then(|(_, job)| Ok((settled(&job)?, job.id)));
     if let [job] = jobs {
-        return say(format!("{}\n", look(job)?.0)).map(|()| Status::Done);
+        return say(format!("{}\n", settled(&open(job)?.1)?)).map(|()| Status::Done);
     }
-    // One that gives no answer does not keep the others from theirs.
+    let _descriptors = MoreDescriptors::allow();
     let mut last = Ok(Status::Done);
-    for job in jobs {
-        match look(job) {
-            Ok((word, id)) => say(format!("{id}\t{word}\n"))?,
-            Err(fail) => fail_on(&mut last, fail),
+    for some in jobs.chunks(side_by_side()) {
+        // One that gives no answer does not keep the others from theirs.
+        let mut opened = Vec::with_capacity(some.len());
+        for job in some {
+            match open(job) {
+                Ok((_, job)) => opened.push(job),
+                Err(fail) => fail_on(&mut last, fail),
+            }
+        }
+        let states = settle::settle(&opened.iter().collect::<Vec<_>>());
+        for (job, state) in opened.iter().zip(states) {
+            match word_of(job, state) {
+                Ok(word) => say(format!("{}\t{word}\n", job.id))?,
+                Err(fail) => fail_on(&mut last, fail),
+            }
         }
     }
     last
@@ -164,19 +181,19 @@ fn fail_on(last: &mut Result<Status, Fail>, fail: Fail) {
 }
 
 fn result(job: &Job) -> Result<Status, Fail> {
-    let broken = |why: &str| Fail::new(Status::Broken, format!("cannot read the record of job {}: {why}", job.id));
+    let verb = "print the record of";
     match settle::settle_one(job) {
         State::Ended(_) => {}
         State::Live(live) => {
-            return Err(Fail::new(Status::NotYet, format!("job {} has not ended: it is {}", job.id, live.word)));
+            return Err(Fail::new(Status::NotYet, format!("cannot {verb} job {}: it is {}", job.id, live.word)));
         }
-        State::Damaged(why) | State::Unclear(why) => return Err(broken(&why)),
-        State::Foreign => return Err(Fail::new(Status::NoJob, format!("no such job: {}", job.id))),
+        state => return state.failure(verb, job).map_or(Ok(Status::Done), Err),
     }
-    match job.record() {
+    let record = job.record().map_err(|trouble| State::Damaged(trouble.text().to_owned()));
+    match record {
         Ok(Some(record)) => say(record.text + "\n").map(|()| Status::Done),
-        Ok(None) => Err(broken("there is none")),
-        Err(trouble) => Err(broken(trouble.text())),
+        Ok(None) => Err(Fail::new(Status::NoJob, format!("cannot {verb} job {}: it is gone", job.id))),
+        Err(state) => state.failure(verb, job).map_or(Ok(Status::Done), Err),
     }
 }
 

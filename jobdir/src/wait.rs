@@ -1,5 +1,6 @@
 //! Waits for jobs to end, for no longer than the caller may wait.
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use crate::root::Root;
 use crate::settle::{self, Live, State};
 use crate::watch::Watch;
 use crate::word::Word;
+
+/// When a job is looked at again that could not be read.
+const BLINK: Duration = Duration::from_secs(1);
 
 /// How to wait.
 pub struct Order {
@@ -65,6 +69,7 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
     let mut line = Line::new();
     // A look needs no watch, and a watch is not free: an event descriptor takes 14 ms to close.
     let mut watch: Option<Watch> = None;
+    let mut unclear = HashSet::new();
     loop {
         let mut answers = Vec::with_capacity(jobs.len());
         let mut first = None;
@@ -81,6 +86,8 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
                     let left = caller_left(&live);
                     if let Some(watch) = &mut watch {
                         watch.job(job, &live).map_err(cannot)?;
+                        // A deadline that is spent has been seen; waking for it again would be a busy loop.
+                        let left = left.filter(|left| !left.is_zero());
                         left.and_then(|left| Instant::now().checked_add(left)).into_iter().for_each(|at| watch.at(at));
                     }
                     let spent = left.is_some_and(|left| left.is_zero());
@@ -94,10 +101,17 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
                 }
                 State::Foreign => Answer::Gone,
                 State::Damaged(why) => {
-                    complain("jobdir", &format!("job {}: {why}", job.id));
+                    complain("jobdir", &format!("cannot read job {}: {why}", job.id));
                     Answer::Ended(Word::Unknown)
                 }
-                State::Unclear(why) => return Err(Fail::new(Status::Broken, format!("job {}: {why}", job.id))),
+                State::Unclear(why) => {
+                    // What cannot be told now is not an end: it is said once, and looked at again.
+                    if unclear.insert(job.id.clone()) {
+                        complain("jobdir", &format!("warning: cannot read job {}: {why}; waiting on", job.id));
+                    }
+                    watch.iter_mut().for_each(|watch| watch.at(Instant::now() + BLINK));
+                    Answer::NotYet
+                }
             });
         }
         let open = answers.iter().filter(|&&answer| answer == Answer::NotYet).count();
@@ -146,7 +160,9 @@ fn conclude(jobs: &[(Root, Job)], answers: &[Answer], order: &Order) -> Result<S
     for ((_, job), answer) in jobs.iter().zip(answers).filter(|(_, answer)| counted.contains(answer)) {
         match answer {
             Answer::Ended(_) => {}
-            Answer::Gone => complain("jobdir", &format!("no such job any more: {}", job.id)),
+            Answer::Gone => {
+                complain("jobdir", &format!("cannot wait for job {}: there is no such job any more", job.id))
+            }
             Answer::NotYet => {
                 let slice = order.slice.map(seconds).unwrap_or_default();
                 complain("jobdir", &format!("job {} has not ended within {slice} s; it goes on, wait again", job.id));

@@ -7,15 +7,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use reap::process::{Pin, timeout};
 
+use crate::files;
 use crate::job::Job;
 use crate::meta::{Origin, Relation};
 use crate::settle::Live;
 
 /// How often a job is looked at whose end gives no event on this machine.
 const BLIND: Duration = Duration::from_secs(1);
+
+/// One thing that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mark(WatchDescriptor);
 
 /// What is being waited for.
 pub struct Watch {
@@ -34,15 +39,24 @@ impl Watch {
 
     /// Watches a directory for names that arrive or go. To be called before the look that the wait depends on:
     /// what happens between the two would be missed otherwise.
-    pub fn directory(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn directory(&self, dir: BorrowedFd<'_>) -> io::Result<Mark> {
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF;
-        self.add(dir, flags)
+        self.add(dir, ".", flags)
     }
 
-    fn add(&self, dir: BorrowedFd<'_>, flags: AddWatchFlags) -> io::Result<()> {
-        let path = format!("/proc/self/fd/{}/.", dir.as_raw_fd());
-        self.events.add_watch(path.as_str(), flags)?;
-        Ok(())
+    /// Watches for the answer of an owner that is asked.
+    pub fn answer(&self, job: &Job) -> io::Result<Mark> {
+        self.add(job.fd(), files::PID, AddWatchFlags::IN_ATTRIB)
+    }
+
+    /// Watches a directory or file no longer; one that is gone is not watched any more in any case.
+    pub fn forget(&self, mark: Mark) {
+        let _ = self.events.rm_watch(mark.0);
+    }
+
+    fn add(&self, dir: BorrowedFd<'_>, name: &str, flags: AddWatchFlags) -> io::Result<Mark> {
+        let path = format!("/proc/self/fd/{}/{name}", dir.as_raw_fd());
+        Ok(Mark(self.events.add_watch(path.as_str(), flags)?))
     }
 
     /// Forgets the jobs of the last look; the directories stay.
@@ -73,7 +87,7 @@ impl Watch {
             Some(pin) => {
                 self.pins.push(pin);
                 // From now on its progress stamps need not wake us.
-                self.add(job.fd(), AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF)
+                self.add(job.fd(), ".", AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF).map(drop)
             }
             // It ended since the look.
             None => {
@@ -90,8 +104,14 @@ impl Watch {
 
     /// Waits until something happens.
     pub fn wait(&mut self) -> io::Result<()> {
+        self.wait_also(&[])
+    }
+
+    /// Waits until something happens, or one of these has ended.
+    pub fn wait_also(&mut self, others: &[&Pin]) -> io::Result<()> {
         let until = self.due.map_or(PollTimeout::NONE, timeout);
-        let fds = std::iter::once(self.events.as_fd()).chain(self.pins.iter().filter_map(Pin::fd));
+        let pins = self.pins.iter().chain(others.iter().copied());
+        let fds = std::iter::once(self.events.as_fd()).chain(pins.filter_map(Pin::fd));
         let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut fds, until) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}

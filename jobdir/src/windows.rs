@@ -83,12 +83,18 @@ impl Limits {
 
     /// Inside a job that must end in `left`, so must this one, its grace included.
     pub fn clamped(self, left: Option<Duration>) -> Limits {
-        let Some(left) = left else { return self };
-        let left = left.saturating_sub(INNER_MARGIN.min(left / 10));
-        let grace = self.grace.min(left / 2);
-        let most = (left - grace).max(SHORTEST);
-        Limits { hard: Some(self.hard.unwrap_or(most).min(most)), grace, ..self }
+        let (hard, grace) = clamped(self.hard, self.grace, left);
+        Limits { hard, grace, ..self }
     }
+}
+
+/// A hard limit and a grace that both end within `left`, with a margin to be reaped and recorded in.
+pub fn clamped(hard: Option<Duration>, grace: Duration, left: Option<Duration>) -> (Option<Duration>, Duration) {
+    let Some(left) = left else { return (hard, grace) };
+    let left = left.saturating_sub(INNER_MARGIN.min(left / 10));
+    let grace = grace.min(left / 2);
+    let most = (left - grace).max(SHORTEST);
+    (Some(hard.unwrap_or(most).min(most)), grace)
 }
 
 fn from_environment(
@@ -163,7 +169,7 @@ impl Windows {
     pub fn read(fields: &Fields<'_>) -> Option<Windows> {
         let window = |key: &str| match fields.get(key)?.get() {
             "null" => Some(None),
-            text => duration::parse(text).ok().map(Some),
+            text => duration::read(text).ok().map(Some),
         };
         Some(Windows {
             idle: window("idle_s")?,
@@ -190,7 +196,8 @@ pub fn outer_deadline(
         warn(format!("JOB_DEADLINE: '{}' is no time in epoch seconds; it is not regarded", value.display()));
         return None;
     };
-    Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).saturating_sub(now))
+    let deadline = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    Some(deadline.saturating_sub(now).min(duration::LONGEST))
 }
 
 #[cfg(test)]
@@ -239,7 +246,8 @@ mod tests {
 
     #[test]
     fn windows_are_read_back_as_they_were() {
-        for w in [limits(600, 0, 5, 0), limits(0, 20, 0, 90)].map(Windows::from) {
+        let century = duration::LONGEST.as_secs();
+        for w in [limits(600, 0, 5, 0), limits(0, 20, 0, 90), limits(century, century, century, 0)].map(Windows::from) {
             let text = w.to_json();
             assert_eq!(Windows::read(&json::fields(&text).unwrap()), Some(w));
         }

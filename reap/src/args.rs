@@ -6,8 +6,8 @@ use std::time::Duration;
 use lexopt::prelude::*;
 use nix::sys::signal::Signal;
 
-use crate::duration;
 use crate::exit::Fail;
+use crate::words::Words;
 
 /// What the caller asks for.
 pub enum Ask {
@@ -45,7 +45,8 @@ pub struct Target {
 }
 
 /// Reads the command line.
-pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
+pub fn parse(parser: lexopt::Parser) -> Result<Ask, Fail> {
+    let mut words = Words::new("reap", parser);
     let mut args = Args {
         grace: Duration::from_secs(5),
         signal: libc::SIGTERM,
@@ -54,15 +55,12 @@ pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
         json: false,
         targets: Vec::new(),
     };
-    while let Some(word) = words.next().map_err(usage)? {
+    while let Some(word) = words.parser.next().map_err(usage)? {
         match word {
             Short('h') | Long("help") => return Ok(Ask::Help),
             Short('V') | Long("version") => return Ok(Ask::Version),
-            Short('g') | Long("grace") => {
-                args.grace = text(words.value(), "--grace")
-                    .and_then(|d| duration::parse(&d).map_err(|why| usage(format!("--grace: {why}"))))?;
-            }
-            Short('s') | Long("signal") => args.signal = signal(&text(words.value(), "--signal")?)?,
+            Short('g') | Long("grace") => args.grace = words.span("grace")?,
+            Short('s') | Long("signal") => args.signal = signal(&words.text("signal")?)?,
             Long("root-first") => args.root_first = true,
             Short('n') | Long("dry-run") => args.dry_run = true,
             Short('j') | Long("json") => args.json = true,
@@ -78,10 +76,6 @@ pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
 
 fn usage(why: impl std::fmt::Display) -> Fail {
     Fail::usage("reap", why)
-}
-
-fn text(value: Result<OsString, lexopt::Error>, option: &str) -> Result<String, Fail> {
-    value.map_err(usage)?.into_string().map_err(|raw| usage(format!("{option}: {} is no text", raw.display())))
 }
 
 /// `TERM`, `SIGTERM`, `term` or `15`.

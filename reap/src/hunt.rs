@@ -71,6 +71,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// What to say of a survivor.
+    pub fn warning(&self) -> String {
+        format!("process {} could not be ended", self.stat.proc.pid)
+    }
+
     /// Sends the signal, and CONT after it where the member is stopped: it could not act on it otherwise.
     fn first_signal(&mut self, signal: i32) {
         self.signalled = true;

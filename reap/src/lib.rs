@@ -12,3 +12,4 @@ pub mod here;
 pub mod hunt;
 pub mod process;
 pub mod tree;
+pub mod words;

@@ -94,13 +94,17 @@ pub fn ancestors() -> Vec<i32> {
     line
 }
 
-/// Whether the environment that `pid` was started with holds the entry `NAME=value`. What cannot be
-/// read (another user's, a process that is going) does not hold it.
-pub fn started_with(pid: i32, entry: &str) -> bool {
+/// The values that the variable `name` had when `pid` was started (proc_pid_environ(5)). What cannot be read (another
+/// user's, a process that is going) had none.
+pub fn started_with(pid: i32, name: &str) -> Vec<String> {
     let mut environment = Vec::new();
-    fs::File::open(format!("/proc/{pid}/environ"))
-        .and_then(|file| file.take(1 << 22).read_to_end(&mut environment))
-        .is_ok_and(|_| environment.split(|&b| b == 0).any(|one| one == entry.as_bytes()))
+    let read = fs::File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| file.take(1 << 22).read_to_end(&mut environment));
+    let value = |entry: &[u8]| {
+        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        String::from_utf8(value.to_vec()).ok()
+    };
+    read.map(|_| environment.split(|&b| b == 0).filter_map(value).collect()).unwrap_or_default()
 }
 
 /// A hold on one process: signals go to it or to nobody.
@@ -176,7 +180,7 @@ impl Pin {
 }
 
 /// How long until the deadline.
-pub fn left(deadline: Instant) -> Duration {
+fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
@@ -204,6 +208,18 @@ impl MoreDescriptors {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok()?;
         Some(MoreDescriptors(soft, hard))
     }
+}
+
+/// How many jobs may be dealt with side by side: each takes up to three descriptors.
+pub fn side_by_side() -> usize {
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    usize::try_from(soft / 4).unwrap_or(usize::MAX).clamp(8, 1024)
+}
+
+/// A file that may not grow any more is an error to report, not a death: SIGXFSZ is ignored.
+pub fn survive_file_limits() {
+    // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 impl Drop for MoreDescriptors {

@@ -1,7 +1,8 @@
 //! Takes acknowledgements: JSON lines as they were emitted, or bare ids.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
+use jobdir::files;
 use jobdir::id;
 use jobdir::job::Job;
 use jobdir::json;
@@ -16,9 +17,19 @@ pub fn take(roots: &[Root], input: &mut dyn BufRead) -> Result<Status, Fail> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = input.read_until(b'\n', &mut line).map_err(|e| Fail::cannot("read", "standard input", &e))?;
-        if read == 0 {
+        let read = |line: &mut Vec<u8>, input: &mut dyn BufRead| {
+            let read = input.take(files::LARGE).read_until(b'\n', line);
+            read.map_err(|e| Fail::cannot("read", "standard input", &e))
+        };
+        if read(&mut line, input)? == 0 {
             return Ok(status);
+        }
+        if line.len() as u64 == files::LARGE {
+            // No line of ours is that long; what is left of it is passed over.
+            while line.last() != Some(&b'\n') && read(&mut line, input)? > 0 {
+                line.drain(..line.len() - 1);
+            }
+            line = b"{".to_vec();
         }
         let text = line.trim_ascii();
         if text.is_empty() {

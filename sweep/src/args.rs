@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use lexopt::prelude::*;
 use reap::exit::Fail;
+use reap::words::Words;
 
 /// What the caller asks for.
 pub enum Ask {
@@ -45,31 +46,23 @@ pub enum Mode {
 }
 
 /// Reads the command line.
-pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
+pub fn parse(parser: lexopt::Parser) -> Result<Ask, Fail> {
+    let mut words = Words::new("sweep", parser);
     let mut args = Args { roots: Vec::new(), name: None, limit: usize::MAX, mode: Mode::Print };
     let mut modes = Vec::new();
     let mut handler = Vec::new();
-    while let Some(word) = words.next().map_err(usage)? {
+    while let Some(word) = words.parser.next().map_err(usage)? {
         match word {
             Short('h') | Long("help") => return Ok(Ask::Help),
             Short('V') | Long("version") => return Ok(Ask::Version),
-            Short('r') | Long("root") => args.roots.push(words.value().map_err(usage)?.into()),
-            Short('n') | Long("name") => {
-                let name = words.value().map_err(usage)?;
-                args.name =
-                    Some(name.into_string().map_err(|raw| usage(format!("--name: '{}' is no text", raw.display())))?);
-            }
-            Long("limit") => {
-                let text = words.value().map_err(usage)?;
-                let number =
-                    text.to_str().filter(|t| t.bytes().all(|b| b.is_ascii_digit())).and_then(|t| t.parse().ok());
-                args.limit = number.ok_or_else(|| usage(format!("--limit: '{}' is no number", text.display())))?;
-            }
+            Short('r') | Long("root") => args.roots.push(words.value()?.into()),
+            Short('n') | Long("name") => args.name = Some(words.text("name")?),
+            Long("limit") => args.limit = words.number("limit", usize::MAX)?,
             Short('a') | Long("ack") => modes.push(Mode::Ack),
             Short('f') | Long("follow") => modes.push(Mode::Follow),
             Short('i') | Long("in-flight") => modes.push(Mode::InFlight),
             Value(command) => {
-                handler = std::iter::once(command).chain(words.raw_args().map_err(usage)?).collect();
+                handler = words.command(command)?;
                 break;
             }
             other => return Err(usage(other.unexpected())),

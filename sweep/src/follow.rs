@@ -1,24 +1,29 @@
 //! Stays, and hands each result over as its job ends.
 
+use std::collections::HashMap;
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use jobdir::root::Root;
-use jobdir::watch::Watch;
+use jobdir::watch::{Mark, Watch};
 use reap::exit::{Fail, Status};
 
+use crate::handler::Turn;
 use crate::pass::{self, Offer, Order};
 
 /// When a result that was not taken is offered again.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Makes a pass whenever something has happened. `before` opens each pass over a root, and
-/// `take` says whether a result is dealt with.
+/// A claim in one of the roots.
+type Key = (usize, String, Option<String>);
+
+/// Makes a pass whenever something has happened, until as many results as `order` allows are taken. `before` opens
+/// each pass over a root, and `take` says whether a result is dealt with.
 pub fn follow(
     roots: &[Root],
     order: &Order<'_>,
-    before: &mut dyn FnMut(&Root) -> Result<Option<crate::handler::Turn>, Fail>,
+    before: &mut dyn FnMut(&Root) -> Result<Option<Turn>, Fail>,
     take: &mut dyn FnMut(&Root, &Offer<'_>) -> Result<bool, Fail>,
 ) -> Result<Status, Fail> {
     let cannot = |e: std::io::Error| Fail::cannot("follow", "the job root", &e);
@@ -26,20 +31,26 @@ pub fn follow(
     for root in roots {
         watch.directory(root.jobs.as_fd()).map_err(cannot)?;
     }
-    let mut taken: HashSet<(usize, String, Option<String>)> = HashSet::new();
-    let mut watched: HashSet<(usize, String)> = HashSet::new();
+    let whole = Order { limit: usize::MAX, ..*order };
+    let mut left = order.limit;
+    let mut taken: HashSet<Key> = HashSet::new();
+    let mut marks: HashMap<Key, Mark> = HashMap::new();
     loop {
         watch.clear();
         let mut present = HashSet::new();
+        let mut living = HashMap::new();
         for (at, root) in roots.iter().enumerate() {
             let turn = before(root)?;
             let mut refused = false;
             pass::pass(
                 root,
-                order,
+                &whole,
                 &mut |offer| {
                     let key = (at, offer.job.id.clone(), offer.claim.clone());
-                    if taken.contains(&key) || take(root, offer)? {
+                    if taken.contains(&key) {
+                        present.insert(key);
+                    } else if left > 0 && take(root, offer)? {
+                        left -= 1;
                         present.insert(key);
                     } else {
                         refused = true;
@@ -47,11 +58,17 @@ pub fn follow(
                     Ok(())
                 },
                 &mut |job, live| {
-                    // What happened between the look and the watch would be missed: a new watch asks for a new look.
-                    if watched.insert((at, job.id.clone())) {
-                        watch.directory(job.fd()).map_err(cannot)?;
-                        watch.at(Instant::now());
-                    }
+                    let key = (at, job.id.clone(), Some(live.meta.claim.clone()));
+                    let mark = match marks.remove(&key) {
+                        Some(mark) => mark,
+                        None => {
+                            pass::report_overdue(job, live);
+                            // What happened between the look and the watch would be missed: so it is looked at again.
+                            watch.at(Instant::now());
+                            watch.directory(job.fd()).map_err(cannot)?
+                        }
+                    };
+                    living.insert(key, mark);
                     watch.job(job, live).map_err(cannot)
                 },
             )?;
@@ -60,7 +77,11 @@ pub fn follow(
                 watch.at(Instant::now() + AGAIN);
             }
         }
-        taken = present;
+        marks.into_values().for_each(|mark| watch.forget(mark));
+        (taken, marks) = (present, living);
+        if left == 0 {
+            return Ok(Status::Done);
+        }
         watch.wait().map_err(cannot)?;
     }
 }

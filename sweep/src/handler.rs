@@ -5,23 +5,23 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use detach::exec::Prepared;
+use detach::exec::{Prepared, default_signal};
 use fs2::FileExt;
+use jobdir::delivery;
 use jobdir::files;
 use jobdir::job::Job;
-use jobdir::json::Object;
-use jobdir::list;
-use jobdir::moment;
 use jobdir::root::Root;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use reap::exit::{Fail, complain, reason};
-use reap::here;
 
 /// The turn of one handler sweep of a root: overlapping ticks wait for each other, and do not send twice.
-pub struct Turn(#[allow(dead_code)] File);
+pub struct Turn {
+    _lock: File,
+}
 
 impl Turn {
     /// Waits for the turn.
@@ -29,7 +29,7 @@ impl Turn {
         let take = || {
             let dir = File::from(files::open_dir(root.jobs.as_fd(), ".")?);
             FileExt::lock_exclusive(&dir)?;
-            Ok(Turn(dir))
+            Ok(Turn { _lock: dir })
         };
         take().map_err(|e: io::Error| Fail::cannot("lock", root.path.display(), &e))
     }
@@ -37,13 +37,8 @@ impl Turn {
 
 /// Counts one more attempt before it is made, so that one which kills us counts too. Returns its number.
 pub fn attempt(job: &Job) -> u64 {
-    let attempt = list::attempts(job) + 1;
-    let text = Object::new()
-        .value("version", Some(1))
-        .value("attempts", Some(attempt))
-        .text("last_at", &moment::rfc3339(here::wall()))
-        .end();
-    if let Err(e) = files::replace(job.fd(), files::DELIVERY, format!("{text}\n").as_bytes(), false) {
+    let attempt = delivery::attempts(job) + 1;
+    if let Err(e) = delivery::count(job, attempt) {
         complain("sweep", &format!("warning: cannot count attempt {attempt} of job {}: {}", job.id, reason(&e)));
     }
     attempt
@@ -60,7 +55,16 @@ pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
         .and_then(|()| input.write_all(b"\n"))
         .and_then(|()| input.rewind())
         .map_err(|e| cannot(&e))?;
-    match Command::new(name).args(arguments).stdin(input).status() {
+    let mut command = Command::new(name);
+    // What we ignore is not the handler's affair.
+    // SAFETY: one system call, and nothing else, between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            default_signal(libc::SIGXFSZ);
+            Ok(())
+        });
+    }
+    match command.args(arguments).stdin(input).status() {
         Ok(status) => Ok(status.success()),
         Err(e) => Err(unrunnable(handler, &e).unwrap_or_else(|| cannot(&e))),
     }

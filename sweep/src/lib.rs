@@ -5,6 +5,7 @@
 
 pub mod ack;
 pub mod args;
+pub mod deliver;
 pub mod follow;
 pub mod handler;
 pub mod line;

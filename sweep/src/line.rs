@@ -25,6 +25,10 @@ pub fn of_record(job: &Job, record: &Record, attempt: Option<u64>) -> String {
     if record.word != Word::Done {
         object = object.text("log_tail", &log_tail(job));
     }
+    counted(object, attempt)
+}
+
+fn counted(object: Object, attempt: Option<u64>) -> String {
     match attempt {
         Some(attempt) => object.value("attempt", Some(attempt)).end(),
         None => object.end(),
@@ -45,10 +49,7 @@ pub fn of_damage(job: &Job, meta: Option<&Meta>, why: &str, attempt: Option<u64>
         .maybe_text("claimed_at", claimed_at.as_deref())
         .raw("meta", meta.map_or("{}", |meta| &meta.meta))
         .text("log_tail", &log_tail(job));
-    match attempt {
-        Some(attempt) => object.value("attempt", Some(attempt)).end(),
-        None => object.end(),
-    }
+    counted(object, attempt)
 }
 
 /// The last bytes of the log, from the start of a character; bytes that are not UTF-8 become U+FFFD.
@@ -63,5 +64,9 @@ fn log_tail(job: &Job) -> String {
         let cut = if from > 0 { bytes.iter().take(3).take_while(|&&b| b & 0xc0 == 0x80).count() } else { 0 };
         Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes[cut..]).into_owned())
     };
-    tail().unwrap_or_default()
+    let mut tail = tail().unwrap_or_default();
+    // A replacement character is longer than the byte that it stands for.
+    let most = usize::try_from(TAIL).unwrap_or(usize::MAX);
+    let start = (tail.len().saturating_sub(most)..tail.len()).find(|&at| tail.is_char_boundary(at));
+    tail.split_off(start.unwrap_or(0))
 }

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use jobdir::job::{Job, Trouble};
-use jobdir::list::SIDE_BY_SIDE;
 use jobdir::root::Root;
 use jobdir::settle::{self, Live, State};
 use reap::exit::{Fail, complain, reason};
+use reap::process::{MoreDescriptors, side_by_side};
 
 use crate::handler;
 use crate::line;
@@ -40,8 +40,15 @@ impl Offer<'_> {
     /// Reports damage on standard error, for whoever does not read the lines.
     pub fn report(&self) {
         if let Some(why) = self.damage {
-            complain("sweep", &format!("job {}: {why}", self.job.id));
+            complain("sweep", &format!("cannot read the end of job {}: {why}", self.job.id));
         }
+    }
+}
+
+/// Reports a live job that is past its supervisor's windows, on standard error.
+pub fn report_overdue(job: &Job, live: &Live) {
+    if live.overdue {
+        complain("sweep", &format!("warning: job {} is overdue, and cannot be judged from here", job.id));
     }
 }
 
@@ -116,6 +123,8 @@ fn settle_from(
     alive: &mut dyn FnMut(&Job, &Live) -> Result<(), Fail>,
 ) -> Result<HashMap<usize, Aside>, Fail> {
     let mut aside = HashMap::new();
+    let _descriptors = MoreDescriptors::allow();
+    let most = side_by_side();
     let mut some: Vec<(usize, Job)> = Vec::new();
     for (index, id) in ids.iter().enumerate().skip(from) {
         match root.pending(id) {
@@ -125,7 +134,7 @@ fn settle_from(
                 aside.insert(index, Aside::Unclear(format!("it cannot be opened: {}", reason(&e))));
             }
         }
-        if some.len() == SIDE_BY_SIDE || index + 1 == ids.len() {
+        if some.len() == most || index + 1 == ids.len() {
             let states = settle::settle(&some.iter().map(|(_, job)| job).collect::<Vec<_>>());
             for ((index, job), state) in some.drain(..).zip(states) {
                 let why = match state {
@@ -133,9 +142,6 @@ fn settle_from(
                     State::Foreign => Aside::Waits,
                     State::Live(live) => {
                         alive(&job, &live)?;
-                        if live.overdue {
-                            complain("sweep", &format!("job {} is overdue, and cannot be judged from here", job.id));
-                        }
                         Aside::Waits
                     }
                     State::Damaged(why) => Aside::Damaged(why),
@@ -150,7 +156,7 @@ fn settle_from(
 
 impl Outcome {
     fn complain(&mut self, id: &str, why: &str) {
-        complain("sweep", &format!("job {id}: {why}"));
+        complain("sweep", &format!("cannot read job {id}: {why}"));
         self.trouble = true;
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jobdir::output;
 use lexopt::prelude::*;
-use reap::duration;
-use reap::exit::{Fail, Status};
+use reap::exit::Fail;
+use reap::words::Words;
 
 /// What the caller asks for.
 pub enum Ask {
@@ -51,7 +51,8 @@ pub struct Args {
 }
 
 /// Reads the command line. Options stop at the command.
-pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
+pub fn parse(parser: lexopt::Parser) -> Result<Ask, Fail> {
+    let mut words = Words::new("watchdog", parser);
     let mut args = Args {
         job: None,
         root: None,
@@ -68,29 +69,29 @@ pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
         command: Vec::new(),
     };
     let (mut of_claim, mut of_job) = (None, None);
-    while let Some(word) = words.next().map_err(usage)? {
+    while let Some(word) = words.parser.next().map_err(usage)? {
         match word {
             Short('h') | Long("help") => return Ok(Ask::Help),
             Short('V') | Long("version") => return Ok(Ask::Version),
-            Short('j') | Long("job") => args.job = Some(words.value().map_err(usage)?),
-            Short('r') | Long("root") => args.root = Some(words.value().map_err(usage)?.into()),
+            Short('j') | Long("job") => args.job = Some(words.value()?),
+            Short('r') | Long("root") => args.root = Some(words.value()?.into()),
             Short('l') | Long("log") => {
                 of_claim = Some("--log");
-                args.log = Some(words.value().map_err(usage)?.into());
+                args.log = Some(words.value()?.into());
             }
             Long("idle") => {
                 of_claim = Some("--idle");
-                args.idle = Some(span(&mut words, "--idle")?).filter(|d| !d.is_zero());
+                args.idle = Some(words.span("idle")?).filter(|d| !d.is_zero());
             }
             Long("hard") => {
                 of_claim = Some("--hard");
-                args.hard = Some(span(&mut words, "--hard")?).filter(|d| !d.is_zero());
+                args.hard = Some(words.span("hard")?).filter(|d| !d.is_zero());
             }
             Short('g') | Long("grace") => {
                 of_claim = Some("--grace");
-                args.grace = span(&mut words, "--grace")?;
+                args.grace = words.span("grace")?;
             }
-            Short('w') | Long("watch") => args.watch.push(words.value().map_err(usage)?.into()),
+            Short('w') | Long("watch") => args.watch.push(words.value()?.into()),
             Long("capture") => {
                 of_job = Some("--capture");
                 args.capture = true;
@@ -101,12 +102,12 @@ pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
             }
             Long("max-output") => {
                 of_job = Some("--max-output");
-                args.max_output = size(&text(&mut words, "--max-output")?)?;
+                args.max_output = size(&words.text("max-output")?)?;
             }
             Long("keep-children") => args.keep_children = true,
             Long("root-first") => args.root_first = true,
             Value(command) => {
-                args.command = std::iter::once(command).chain(words.raw_args().map_err(usage)?).collect();
+                args.command = words.command(command)?;
                 break;
             }
             other => return Err(usage(other.unexpected())),
@@ -128,18 +129,8 @@ pub fn parse(mut words: lexopt::Parser) -> Result<Ask, Fail> {
     Ok(Ask::Run(args))
 }
 
-/// A wrong call: 125, since COMMAND may have a status 2 of its own.
 fn usage(why: impl Display) -> Fail {
-    Fail { status: Status::Broken as u8, ..Fail::usage("watchdog", why) }
-}
-
-fn text(words: &mut lexopt::Parser, option: &str) -> Result<String, Fail> {
-    let value = words.value().map_err(usage)?;
-    value.into_string().map_err(|raw| usage(format!("{option}: '{}' is no text", raw.display())))
-}
-
-fn span(words: &mut lexopt::Parser, option: &str) -> Result<Duration, Fail> {
-    duration::parse(&text(words, option)?).map_err(|why| usage(format!("{option}: {why}")))
+    Fail::usage("watchdog", why)
 }
 
 /// A size in bytes: `4096`, `64k`, `16M`, at most what a record may hold.

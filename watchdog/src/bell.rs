@@ -31,8 +31,7 @@ impl Signals {
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&set), None)?;
         // An ignored SIGCHLD would let the kernel bury our children unseen; an XFSZ would kill us at a record.
         detach::exec::default_signal(libc::SIGCHLD);
-        // SAFETY: SIG_IGN is a valid disposition; no handler of ours is replaced.
-        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        reap::process::survive_file_limits();
         Ok(Signals(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
     }
 
@@ -43,8 +42,13 @@ impl Signals {
 
     /// Waits for a signal, or for the moment.
     pub fn wait(&self, until: Option<Instant>) {
-        let mut fds = [PollFd::new(self.fd(), PollFlags::POLLIN)];
-        let _ = poll(&mut fds, until.map_or(PollTimeout::NONE, timeout));
+        self.wait_also(None, until);
+    }
+
+    /// Waits for a signal, for the other descriptor, or for the moment.
+    pub fn wait_also(&self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) {
+        let fds = std::iter::once(self.fd()).chain(other).map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let _ = poll(&mut fds.collect::<Vec<_>>(), until.map_or(PollTimeout::NONE, timeout));
     }
 }
 
@@ -95,11 +99,11 @@ impl Bell {
                 _ => {}
             }
         }
-        self.bury();
+        self.collect();
     }
 
     /// Collects every child that has ended: the command, and as a subreaper whatever was orphaned below it.
-    fn bury(&mut self) {
+    fn collect(&mut self) {
         loop {
             let mut status = 0;
             // SAFETY: waitpid(2) writes one int, and it is ours.

@@ -1,8 +1,9 @@
 //! Starts the command: clean, in a session of its own where it is a job's, and tied to our life.
 
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use detach::exec::{Prepared, Refusal, clean_signals};
 use nix::errno::Errno;
@@ -25,14 +26,22 @@ pub struct Setting<'a> {
     pub file_size: &'a FileSize,
 }
 
-/// Starts it, and returns its pid once the exec has succeeded.
-pub fn start(setting: &Setting<'_>) -> Result<i32, Fail> {
+/// A command between its fork and its exec.
+pub struct Starting {
+    /// Its pid.
+    pub pid: i32,
+    prepared: Prepared,
+    told: File,
+}
+
+/// Forks, and leaves the exec to be waited for: it may take as long as the file system that holds the command.
+pub fn start(setting: &Setting<'_>) -> Result<Starting, Fail> {
     let prepared = Prepared::new(setting.command, setting.environment).map_err(refused)?;
-    let broken = |verb: &str, e: Errno| Fail::cannot(verb, "the command", &e.into());
-    let (told, tell) = pipe2(OFlag::O_CLOEXEC).map_err(|e| broken("start", e))?;
+    let cannot = |verb: &str, e: Errno| Fail::cannot(verb, "the command", &e.into());
+    let (told, tell) = pipe2(OFlag::O_CLOEXEC).map_err(|e| cannot("start", e))?;
     let parent = getpid().as_raw();
     // SAFETY: the process has one thread, and the child makes system calls only until its exec.
-    match unsafe { fork() }.map_err(|e| broken("fork for", e))? {
+    match unsafe { fork() }.map_err(|e| cannot("fork for", e))? {
         ForkResult::Child => {
             let errno = become_command(setting, &prepared, parent);
             let number = errno as i32;
@@ -42,15 +51,23 @@ pub fn start(setting: &Setting<'_>) -> Result<i32, Fail> {
                 libc::_exit(125)
             }
         }
-        ForkResult::Parent { child } => {
-            drop(tell);
-            match failure(told) {
-                None => Ok(child.as_raw()),
-                Some(errno) => {
-                    let _ = nix::sys::wait::waitpid(child, None);
-                    Err(refused(prepared.refusal(errno, None)))
-                }
-            }
+        ForkResult::Parent { child } => Ok(Starting { pid: child.as_raw(), prepared, told: File::from(told) }),
+    }
+}
+
+impl Starting {
+    /// Readable once the exec has succeeded or failed.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+
+    /// Waits for the exec; the failure is the command's refusal. Its zombie is left to the caller.
+    pub fn finish(mut self) -> Result<(), Fail> {
+        let mut number = [0; size_of::<i32>()];
+        match self.told.read_exact(&mut number) {
+            Ok(()) => Err(refused(self.prepared.refusal(Errno::from_raw(i32::from_ne_bytes(number)), None))),
+            // The exec has closed the pipe.
+            Err(_) => Ok(()),
         }
     }
 }
@@ -66,7 +83,6 @@ fn become_command(setting: &Setting<'_>, prepared: &Prepared, parent: i32) -> Er
         if setting.session {
             libc::setsid();
         }
-        #[cfg(target_os = "linux")]
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
         // Our parent may have died before the request for its death's signal.
         if libc::getppid() != parent {
@@ -94,13 +110,6 @@ fn become_command(setting: &Setting<'_>, prepared: &Prepared, parent: i32) -> Er
     setting.file_size.restore();
     clean_signals();
     prepared.exec()
-}
-
-/// The errno that the child reports; `None` once its exec has closed the pipe.
-fn failure(told: OwnedFd) -> Option<Errno> {
-    let mut number = [0; size_of::<i32>()];
-    let mut pipe = std::fs::File::from(told);
-    io::Read::read_exact(&mut pipe, &mut number).ok().map(|()| Errno::from_raw(i32::from_ne_bytes(number)))
 }
 
 /// The limit of a file's size (RLIMIT_FSIZE): ours is raised as far as it goes, since a record must get out; the

@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use reap::exit::{Fail, say};
+use reap::exit::{Fail, Status, say};
 use watchdog::args::{self, Ask};
 use watchdog::ready::Ready;
 use watchdog::watch;
@@ -15,6 +15,8 @@ use watchdog::watch;
 fn main() -> ExitCode {
     match run() {
         Ok(status) => ExitCode::from(status),
+        // COMMAND may have a status 2 of its own.
+        Err(fail) if fail.status == Status::Usage as u8 => Fail::new(Status::Broken, fail.text).report("watchdog"),
         Err(fail) => fail.report("watchdog"),
     }
 }

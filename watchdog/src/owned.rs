@@ -15,7 +15,7 @@ use jobdir::output;
 use jobdir::owner::{Lock, Owner};
 use jobdir::record::{End, Reason};
 use jobdir::settle;
-use jobdir::windows::Windows;
+use jobdir::windows;
 use jobdir::word::Word;
 use nix::fcntl::OFlag;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -31,8 +31,8 @@ use crate::watch::{Verdict, status_of};
 /// How long a commit that fails is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Room for everything in a record but its meta, command and output.
-const RECORD_ROOM: usize = 4096;
+/// Room in a record for what is not known at the start, its output left out.
+const SPARE_ROOM: usize = 4096;
 
 /// A job that this process owns.
 pub struct Owned {
@@ -44,6 +44,11 @@ pub struct Owned {
     reserve: Reserve,
     warnings: Vec<String>,
     began: Instant,
+    /// The age that ends the job: the claim's, or less where the job around this one has less left. The job may have
+    /// waited since its claim.
+    pub hard: Option<Duration>,
+    /// TERM to KILL, in the same way.
+    pub grace: Duration,
     /// A shared lock on the directory keeps age-based cleaners of /tmp away (systemd-tmpfiles honours it).
     _kept: Option<File>,
 }
@@ -72,7 +77,12 @@ impl Owned {
         let kept = job.dir.try_clone().map(File::from).ok();
         kept.iter().for_each(|dir| drop(FileExt::try_lock_shared(dir)));
         let mut warnings = Vec::new();
-        let room = RECORD_ROOM + owner.command.len() + meta.meta.len() + 2 * job.id.len();
+        let outer =
+            windows::outer_deadline(&|name| std::env::var_os(name), here::wall(), &mut |text| warnings.push(text));
+        let (hard, grace) = windows::clamped(meta.windows.hard, meta.windows.grace, outer);
+        // The error may be as long as the command that it quotes.
+        let empty = End::new(Word::Unknown, Reason::Wedged, None).to_json(&job.id, &meta, Some(&owner));
+        let room = empty.len() + owner.command.len() + SPARE_ROOM;
         let reserve = match Reserve::take(&job, room as u64) {
             Ok(reserve) => reserve,
             // A file system that cannot reserve is no reason not to work; one without room is.
@@ -82,7 +92,8 @@ impl Owned {
             }
             Err(e) => return Err(broken("reserve room for the record of", e)),
         };
-        let mut owned = Owned { job, meta, owner, lock, reserve, warnings, began: Instant::now(), _kept: kept };
+        let began = Instant::now();
+        let mut owned = Owned { job, meta, owner, lock, reserve, warnings, began, hard, grace, _kept: kept };
         match owned.sign() {
             Ok(true) => Ok(owned),
             Ok(false) => {
@@ -102,8 +113,9 @@ impl Owned {
         self.lock.sign()?;
         files::replace(job.fd(), files::OWNER, self.owner.to_json().as_bytes(), false)?;
         commit::set_view(job, Word::Running)?;
-        if let Ok(Some(record)) = job.record() {
-            commit::complete_view(job, record.word)?;
+        if self.is_lost() {
+            // Whatever stands there now is brought to its view like any other.
+            let _ = settle::settle_one(job);
             return Ok(false);
         }
         // Only an output made during this run counts.
@@ -112,25 +124,20 @@ impl Owned {
         Ok(true)
     }
 
-    /// The windows of the claim.
-    pub fn windows(&self) -> &Windows {
-        &self.meta.windows
+    /// The silence that ends the job.
+    pub fn idle(&self) -> Option<Duration> {
+        self.meta.windows.idle
     }
 
-    /// What the command finds in its environment. Its deadline is never later than that of a job around this one.
-    pub fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
-        let own = self.meta.windows.hard.map(|hard| (self.owner.started_at + hard).as_secs());
-        let outer = std::env::var("JOB_DEADLINE").ok();
-        let deadline = match (own, outer.as_deref().and_then(|text| text.parse::<f64>().ok())) {
-            (Some(own), Some(outer)) if (own as f64) > outer => outer_text(outer),
-            (Some(own), _) => Some(own.to_string().into()),
-            (None, _) => outer.map(OsString::from),
-        };
+    /// What the command finds in its environment.
+    pub fn environment(&self, max_output: u64) -> Vec<(&'static str, Option<OsString>)> {
+        let deadline = self.hard.map(|hard| (self.owner.started_at + hard).as_secs().to_string());
         vec![
             ("JOB_ID", Some(self.job.id.clone().into())),
             ("JOB_DIR", Some(self.job.path.clone().into())),
-            ("JOB_CLAIM", Some(self.meta.claim.clone().into())),
-            ("JOB_DEADLINE", deadline),
+            (settle::TOKEN, Some(self.meta.claim.clone().into())),
+            ("JOB_DEADLINE", deadline.map(OsString::from)),
+            (output::LIMIT, Some(max_output.to_string().into())),
             (ready::VARIABLE, None),
         ]
     }
@@ -149,10 +156,9 @@ impl Owned {
             true => File::from(files::open(dir, files::STDOUT, append)?),
             false => log.try_clone()?,
         };
-        // They were opened so that a FIFO cannot block us; the command expects nothing of that.
+        // They were opened so that a FIFO cannot block us.
         for stream in [&input, &output, &log] {
-            let flags = OFlag::from_bits_truncate(nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_GETFL)?);
-            nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+            files::block(stream)?;
         }
         Ok([input, output, log])
     }
@@ -189,7 +195,7 @@ impl Owned {
         &mut self,
         verdict: Verdict,
         exit: Option<Exit>,
-        ended_at: Duration,
+        moment: Ended,
         survivors: Vec<String>,
         args: &Args,
         pause: &mut dyn FnMut(),
@@ -229,8 +235,7 @@ impl Owned {
             Some(Exit::Signal(signal)) => (None, Some(signal)),
             None => (None, None),
         };
-        end.ended_at = ended_at;
-        end.ran = Some(self.began.elapsed().saturating_sub(here::wall().saturating_sub(ended_at)));
+        (end.ended_at, end.ran) = (moment.at, Some(moment.ran));
         end.progress_at = self.job.last_sign();
         end.log_bytes = self.job.log_bytes();
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) {
@@ -276,7 +281,7 @@ impl Owned {
                 }
                 Err(e) if end.output.is_some() && is_full(&e) => {
                     end.output = None;
-                    end.warnings.push(format!("the output stayed in {} alone: {}", files::OUTPUT, reason(&e)));
+                    end.warnings.push(format!("the output stayed beside the record alone: {}", reason(&e)));
                 }
                 Err(e) if Instant::now() >= deadline => {
                     return Err(Fail::cannot("record the end of job", &self.job.id, &e));
@@ -290,6 +295,19 @@ impl Owned {
     }
 }
 
+/// When the verdict fell: by the wall clock, and how long the job had run on the clock that does not step.
+pub struct Ended {
+    at: Duration,
+    ran: Duration,
+}
+
+impl Ended {
+    /// Now.
+    pub fn now(owned: &Owned) -> Ended {
+        Ended { at: here::wall(), ran: owned.began.elapsed() }
+    }
+}
+
 fn is_recorded(job: &Job) -> Result<bool, Fail> {
     files::look(job.fd(), files::RESULT)
         .map(|found| found.is_some())
@@ -298,10 +316,6 @@ fn is_recorded(job: &Job) -> Result<bool, Fail> {
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
-}
-
-fn outer_text(epoch: f64) -> Option<OsString> {
-    Some(format!("{}", epoch.floor()).into())
 }
 
 fn name_of(signal: i32) -> String {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,14 @@ use nix::errno::Errno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{ForkResult, fork};
 use reap::exit::{Fail, Status, complain};
-use reap::hunt::{self, Fate, Plan};
+use reap::hunt::{self, Fate, Member, Plan};
 use reap::process;
 use reap::tree::Table;
 
 use crate::args::Args;
 use crate::bell::{Bell, Exit, Signals};
 use crate::delegate::{self, FileSize, Setting};
-use crate::owned::Owned;
+use crate::owned::{Ended, Owned};
 use crate::ready::{self, Ready};
 use crate::silence::{Ear, Silence};
 
@@ -51,7 +52,6 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
     }
     let file_size = FileSize::raise();
     // SAFETY: prctl(2) with integers. Where it is refused, orphans go to init and are not found again.
-    #[cfg(target_os = "linux")]
     unsafe {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     }
@@ -89,7 +89,6 @@ fn stand_aside(signals: &Signals) -> Result<Option<u8>, Fail> {
         ForkResult::Child => {
             // Whoever kills the process that he knows kills the watchdog.
             // SAFETY: prctl(2) with integers.
-            #[cfg(target_os = "linux")]
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             }
@@ -131,7 +130,7 @@ impl Watch {
             session: false,
             file_size,
         };
-        self.begin(&setting, (args.idle, args.hard), ears, ready)?;
+        self.begin(&setting, (args.idle, args.hard), ears, (ready, None))?;
         let verdict = self.verdict(None);
         for survivor in self.reap(verdict, args.keep_children, None) {
             complain("watchdog", &format!("warning: {survivor}"));
@@ -153,8 +152,8 @@ impl Watch {
     ) -> Result<u8, Fail> {
         let (_, job) = Named::parse(job)?.open(args.root.as_deref())?;
         let mut owned = Owned::take(job, &args.command)?;
-        let windows = *owned.windows();
-        self.grace = windows.grace;
+        let (idle, hard) = (owned.idle(), owned.hard);
+        self.grace = owned.grace;
         let started = owned.streams(args.capture).and_then(|streams| {
             let mut ears: Vec<Ear> = args.watch.iter().cloned().map(Ear::Path).collect();
             for file in &streams[1..] {
@@ -167,50 +166,75 @@ impl Watch {
             |(streams, ears)| {
                 let setting = Setting {
                     command: &args.command,
-                    environment: &owned.environment(),
+                    environment: &owned.environment(args.max_output),
                     streams: [0, 1, 2].map(|number| Some(streams[number].as_fd())),
                     session: true,
                     file_size,
                 };
-                self.begin(&setting, (windows.idle, windows.hard), ears, ready)
+                self.begin(&setting, (idle, hard), ears, (ready, Some(&owned)))
             },
         );
         if let Err(fail) = started {
+            self.attend(Some(&owned));
             owned.spawn_failed(&fail.text, &mut || self.pause())?;
             return Err(fail);
         }
         owned.started(self.bell.command);
         let verdict = self.verdict(Some(&owned));
-        let ended_at = reap::here::wall();
+        let moment = Ended::now(&owned);
         let survivors = self.reap(verdict, args.keep_children, Some(&owned));
         let exit = self.bell.ended;
-        owned.record(verdict, exit, ended_at, survivors, args, &mut || self.pause())
+        owned.record(verdict, exit, moment, survivors, args, &mut || self.pause())
     }
 
-    /// Starts the command and its windows.
+    /// Starts the command and its windows. An exec that hangs is waited for no longer than the command may run: what
+    /// ends it then is for the verdict to say.
     fn begin(
         &mut self,
         setting: &Setting<'_>,
         (idle, hard): (Option<Duration>, Option<Duration>),
         ears: Vec<Ear>,
-        ready: Option<Ready>,
+        (ready, owned): (Option<Ready>, Option<&Owned>),
     ) -> Result<(), Fail> {
         // What is there before the command starts is no sign of its life.
         self.silence = idle.map(|idle| Silence::new(idle, ears));
-        let start = Instant::now();
-        self.bell.command = delegate::start(setting)?;
-        self.hard = hard.and_then(|hard| Some((hard, start.checked_add(hard)?)));
+        self.hard = hard.and_then(|hard| Some((hard, Instant::now().checked_add(hard)?)));
+        let starting = delegate::start(setting)?;
+        self.bell.command = starting.pid;
+        let until = self.next();
+        while !process::readable(starting.fd()) {
+            if self.bell.cancelled.is_some() || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
+            }
+            self.signals.wait_also(Some(starting.fd()), until);
+            self.attend(owned);
+        }
+        starting.finish()?;
         if let Some(ready) = ready {
             ready.say();
         }
         Ok(())
     }
 
+    /// When the next window ends.
+    fn next(&self) -> Option<Instant> {
+        self.silence.as_ref().map(Silence::until).into_iter().chain(self.hard.map(|(_, at)| at)).min()
+    }
+
+    /// Takes in what has happened, and answers whoever asks, whatever we are at.
+    fn attend(&mut self, owned: Option<&Owned>) {
+        self.bell.attend(&self.signals);
+        if std::mem::take(&mut self.bell.asked)
+            && let Some(owned) = owned
+        {
+            owned.answer();
+        }
+    }
+
     /// Sleeps until something happens, looks, and decides.
     fn verdict(&mut self, owned: Option<&Owned>) -> Verdict {
         loop {
-            let until = self.silence.as_ref().map(Silence::until).into_iter().chain(self.hard.map(|(_, at)| at)).min();
-            self.signals.wait(until);
+            self.signals.wait(self.next());
             self.bell.attend(&self.signals);
             if self.bell.ended.is_some() {
                 return Verdict::Natural;
@@ -248,10 +272,9 @@ impl Watch {
 
     /// Ends whatever is left of the command, and names what would not go.
     fn reap(&mut self, verdict: Verdict, keep_children: bool, owned: Option<&Owned>) -> Vec<String> {
-        if verdict == Verdict::Natural && keep_children {
-            return Vec::new();
-        }
-        if self.bell.childless {
+        // A question that came with the verdict is still open.
+        self.attend(owned);
+        if self.bell.childless || (verdict == Verdict::Natural && keep_children) {
             return Vec::new();
         }
         let me = process::own_pid();
@@ -273,13 +296,9 @@ impl Watch {
             wake: Some((signals.fd(), &mut attend)),
         };
         let members = hunt::end(&mut seeds, &mut plan);
-        self.bell.attend(&self.signals);
+        self.attend(owned);
         match members {
-            Ok(members) => members
-                .iter()
-                .filter(|member| member.fate == Fate::Survived)
-                .map(|member| format!("process {} could not be ended", member.stat.proc.pid))
-                .collect(),
+            Ok(members) => members.iter().filter(|member| member.fate == Fate::Survived).map(Member::warning).collect(),
             Err(e) => vec![format!("cannot read the process table: {}", reap::exit::reason(&e))],
         }
     }
@@ -305,8 +324,12 @@ fn signal_status(signal: i32) -> u8 {
 }
 
 fn open_log(path: &Path) -> Result<File, Fail> {
-    let file = File::options().append(true).create(true).open(path);
-    file.map_err(|e| Fail::cannot("open log", path.display(), &e))
+    let cannot = |e: std::io::Error| Fail::cannot("open log", path.display(), &e);
+    // A FIFO that nobody reads must not hold us up; the command may block on it as it likes.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options().append(true).create(true).custom_flags(flags).open(path).map_err(cannot)?;
+    files::block(&file).map_err(cannot)?;
+    Ok(file)
 }
 
 /// Whether this process has children, by the kernel's word: a waitid(2) that collects nothing.
