@@ -753,7 +753,7 @@ fn a_missing_root_is_an_empty_one() {
     says(&jobdir(&f, ["prune", "--older-than", "0"]), 0, "");
     assert_eq!(jobdir(&f, ["cancel", "--name", "n"]).status, 1);
     for verb in ["status", "wait", "result", "cancel", "path"] {
-        refuses(&jobdir(&f, [verb, "a"]), 66, "no such job: a");
+        refuses(&jobdir(&f, [verb, "a"]), 66, "cannot open job a: no such job");
     }
     refuses(&jobdir(&f, ["finish", "a", "done"]), 66, "no such job");
     refuses(&jobdir(&f, ["touch", "a"]), 66, "no such job");
@@ -1036,7 +1036,7 @@ fn status_is_one_word_and_of_several_jobs_id_tab_word() {
     says(&jobdir(&f, ["status", "a", "b"]), 0, "a\tclaimed\nb\tfailed\n");
     let ran = jobdir(&f, ["status", "a", "missing", "b"]);
     says(&ran, 66, "a\tclaimed\nb\tfailed\n");
-    assert!(ran.err.contains("no such job: missing"), "{ran:?}");
+    assert!(ran.err.contains("cannot open job missing: no such job"), "{ran:?}");
     let path = f.root().join("jobs/b").display().to_string();
     says(&jobdir(&f, ["status", &path]), 0, "failed\n");
     deliver(&f, "b");
@@ -1127,7 +1127,7 @@ fn a_status_that_is_not_one_word_and_a_newline_never_means_an_end() {
 fn there_is_no_result_before_the_end() {
     let f = Folder::new();
     let id = f.claim(&[]);
-    refuses(&jobdir(&f, ["result", &id]), 75, "has not ended");
+    refuses(&jobdir(&f, ["result", &id]), 75, "it is claimed");
     says(&jobdir(&f, ["finish", &id, "failed"]), 0, "");
     let ran = jobdir(&f, ["result", &id]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
@@ -1160,7 +1160,7 @@ fn each_end_has_its_own_answer() {
         deliver(&f, &id);
         assert_eq!(jobdir(&f, ["wait", &id]).status, status);
     }
-    refuses(&jobdir(&f, ["wait", "none"]), 66, "no such job: none");
+    refuses(&jobdir(&f, ["wait", "none"]), 66, "cannot open job none: no such job");
 }
 
 #[test]

@@ -234,7 +234,6 @@ impl Watch {
     /// Sleeps until something happens, looks, and decides.
     fn verdict(&mut self, owned: Option<&Owned>) -> Verdict {
         loop {
-            self.signals.wait(self.next());
             self.bell.attend(&self.signals);
             if self.bell.ended.is_some() {
                 return Verdict::Natural;
@@ -267,6 +266,7 @@ impl Watch {
             if looked && let Some(owned) = owned {
                 owned.answer();
             }
+            self.signals.wait(self.next());
         }
     }
 

@@ -496,7 +496,8 @@ fn a_record_tells_the_whole_story_of_a_job_that_is_done() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let deadline: u64 = of("JOB_DEADLINE").parse().unwrap();
     assert!((now + 60..=now + 90).contains(&deadline), "{deadline} at {now}");
-    assert_eq!(environment.lines().count(), 4);
+    assert_eq!(of("JOB_MAX_OUTPUT"), (16 << 20).to_string());
+    assert_eq!(environment.lines().count(), 5);
 }
 
 #[test]
@@ -656,10 +657,18 @@ fn a_required_output_has_to_be_there() {
 fn an_output_beyond_its_bound_is_invalid() {
     let folder = Folder::new();
     let line = "printf '[\"%s\"]' $(head -c 5000 /dev/zero | tr '\\0' x)";
-    for (words, piped) in [(&["--capture", "--max-output", "4k"][..], ""), (&["--max-output", "4k"], " | jobdir put")] {
+    for (words, piped) in
+        [(&["--capture", "--max-output", "4k"][..], ""), (&["--max-output", "4k"], " >$JOB_DIR/output.json")]
+    {
         let (ran, record) = job(&folder, &[], words, &format!("{line}{piped}"));
         assert_eq!((ran.status, verdict(&record)), (1, ("failed", "invalid-output", &json!(0), &Value::Null)));
     }
+    // What could not stand in the record is refused at once, where the command can still hear of it.
+    let (ran, record) = job(&folder, &[], &["--max-output", "4k"], &format!("{line} | jobdir put; echo $? >&2"));
+    assert_eq!(
+        (ran.status, record["output"].is_null(), record["log_bytes"].as_u64()),
+        (0, true, Some(2 + "jobdir: cannot publish standard input: it is larger than 4096 bytes\n".len() as u64))
+    );
     let (ran, record) = job(&folder, &[], &["--capture", "--max-output", "5004"], line);
     assert_eq!((ran.status, record["output"][0].as_str().map(str::len)), (0, Some(5000)));
 }
