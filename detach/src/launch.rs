@@ -6,7 +6,9 @@
 //!    worker ended, until the parent has heard enough.
 //! 3. The worker puts its descriptors, signals and directory in order and becomes the command.
 //!
-//! Past the first fork only system calls are made, and nothing is ever dropped.
+//! Past the first fork only system calls are made, and nothing is ever dropped. So a child may work in its parent's
+//! memory while the parent stands still, which costs half of a copy ([`crate::borrow`]); only the child in
+//! between of `-r`, which stays while the parent goes on, gets a copy of its own.
 
 use std::ffi::CString;
 use std::io::PipeWriter;
@@ -14,11 +16,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, chdir, fork, getpid, setsid};
 
 use crate::args::Args;
+use crate::borrow::{self, Stack};
 use crate::exec::{self, Prepared};
 use crate::ready::{self, retry};
 use crate::refusal::{Refusal, reason, shown};
@@ -48,14 +51,21 @@ pub fn start(args: &Args) -> Result<i32, Refusal> {
     spared.push(report.as_raw_fd());
     spared.extend(ends.as_ref().map(ready::Ends::said));
     spared.sort_unstable();
-    let launch = Launch { command: &command, chdir, streams, report, ends, ready_fd, spared };
+    let launch = Launch { command: &command, chdir, streams, report, ends, ready_fd, spared, stack: Stack::new() };
 
-    // SAFETY: this process has one thread, so the child may use whatever the parent had.
-    let between = match unsafe { fork() } {
-        Ok(ForkResult::Parent { child }) => child,
-        Ok(ForkResult::Child) => launch.begin_session(),
-        Err(errno) => return Err(Refusal::failed(format!("cannot fork: {}", reason(errno)))),
+    // A signal must find neither of two processes in the other's memory; the worker empties the mask at its end.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let between = match args.ready {
+        // SAFETY: this process has one thread, so the child may use whatever the parent had.
+        true => match unsafe { fork() } {
+            Ok(ForkResult::Child) => launch.begin_session(),
+            Ok(ForkResult::Parent { child }) => Ok(child),
+            Err(errno) => Err(errno),
+        },
+        false => borrow::run(&Stack::new(), &|| launch.begin_session()),
     };
+    let _ = mask.map(|mask| mask.thread_set_mask());
+    let between = between.map_err(|errno| Refusal::failed(format!("cannot fork: {}", reason(errno))))?;
     drop(launch); // or our own copies would keep the pipes from ending
     let started = match report::receive(from_children) {
         Ok(Ok(pid)) => Ok(pid),
@@ -97,6 +107,8 @@ struct Launch<'a> {
     ready_fd: Option<RawFd>,
     /// All that must not be closed in the worker, sorted.
     spared: Vec<RawFd>,
+    /// The worker's.
+    stack: Stack,
 }
 
 impl Launch<'_> {
@@ -105,13 +117,11 @@ impl Launch<'_> {
         if let Err(errno) = setsid() {
             self.fail(Step::Session, errno);
         }
-        // SAFETY: as for the first fork.
-        match unsafe { fork() } {
+        match borrow::run(&self.stack, &|| self.work()) {
             Err(errno) => self.fail(Step::Fork, errno),
-            Ok(ForkResult::Child) => self.work(),
-            Ok(ForkResult::Parent { child }) => {
+            Ok(worker) => {
                 if let Some(ends) = &self.ends {
-                    ends.watch(child);
+                    ends.watch(worker);
                 }
                 exit(0)
             }

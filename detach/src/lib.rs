@@ -4,6 +4,7 @@
 //! a fork, and the status and the words for one that cannot run.
 
 pub mod args;
+mod borrow;
 pub mod exec;
 pub mod launch;
 mod ready;
