@@ -28,6 +28,8 @@ pub enum Reason {
     SpawnFailed,
     /// Exit 0, and no valid output.
     InvalidOutput,
+    /// The log grew past what it may hold, where its middle cannot be released.
+    LogLimit,
     /// Claimed, and no owner within the start window.
     NeverStarted,
     /// Its owner died.
@@ -51,6 +53,7 @@ impl Reason {
             Reason::Cancelled => "cancelled",
             Reason::SpawnFailed => "spawn-failed",
             Reason::InvalidOutput => "invalid-output",
+            Reason::LogLimit => "log-limit",
             Reason::NeverStarted => "never-started",
             Reason::WorkerDied => "worker-died",
             Reason::Wedged => "wedged",

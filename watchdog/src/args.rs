@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ pub struct Args {
     pub require_output: bool,
     /// The largest output, in bytes.
     pub max_output: u64,
+    /// What is kept of the log, in bytes: its head and its tail.
+    pub max_log: Option<u64>,
+    /// The command gets a pid namespace of its own, which ends with us.
+    pub contain: bool,
     /// Children may outlive a normal end.
     pub keep_children: bool,
     /// The command alone first when the tree is ended.
@@ -64,6 +69,8 @@ pub fn parse(parser: lexopt::Parser) -> Result<Ask, Fail> {
         capture: false,
         require_output: false,
         max_output: output::DEFAULT_LIMIT,
+        max_log: None,
+        contain: false,
         keep_children: false,
         root_first: false,
         command: Vec::new(),
@@ -102,8 +109,13 @@ pub fn parse(parser: lexopt::Parser) -> Result<Ask, Fail> {
             }
             Long("max-output") => {
                 of_job = Some("--max-output");
-                args.max_output = size(&words.text("max-output")?)?;
+                args.max_output = size("--max-output", &words.text("max-output")?, 1..=output::GREATEST_LIMIT)?;
             }
+            Long("max-log") => {
+                of_job = Some("--max-log");
+                args.max_log = Some(size("--max-log", &words.text("max-log")?, LOG_SIZES)?);
+            }
+            Long("contain") => args.contain = true,
             Long("keep-children") => args.keep_children = true,
             Long("root-first") => args.root_first = true,
             Value(command) => {
@@ -123,6 +135,9 @@ pub fn parse(parser: lexopt::Parser) -> Result<Ask, Fail> {
     if args.job.is_none() && args.idle.is_some() && args.log.is_none() {
         return Err(usage("--idle needs --log: its silence is what is measured"));
     }
+    if args.contain && args.keep_children {
+        return Err(usage("--keep-children does not go with --contain: a namespace ends as a whole"));
+    }
     if args.command.is_empty() {
         return Err(usage("no COMMAND given"));
     }
@@ -133,18 +148,22 @@ fn usage(why: impl Display) -> Fail {
     Fail::usage("watchdog", why)
 }
 
-/// A size in bytes: `4096`, `64k`, `16M`, at most what a record may hold.
-fn size(text: &str) -> Result<u64, Fail> {
+/// What may be kept of a log: no less than two tails that a sweep passes on, with room to look at them in time.
+const LOG_SIZES: RangeInclusive<u64> = 64 << 10..=1 << 40;
+
+/// A size in bytes within the range: `4096`, `64k`, `16M`, `1G`.
+fn size(option: &str, text: &str, range: RangeInclusive<u64>) -> Result<u64, Fail> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
     let number = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u64>().ok()).flatten();
     number
         .and_then(|n| n.checked_mul(1 << shift))
-        .filter(|&bytes| bytes > 0 && bytes <= output::GREATEST_LIMIT)
-        .ok_or_else(|| usage(format!("--max-output: '{text}' is no size from 1 to {}M", output::GREATEST_LIMIT >> 20)))
+        .filter(|bytes| range.contains(bytes))
+        .ok_or_else(|| usage(format!("{option}: '{text}' is no size from {} to {}", range.start(), range.end())))
 }
 
 #[cfg(test)]
@@ -175,6 +194,8 @@ mod tests {
             &["--job", "j", "--log", "f", "x"],
             &["--capture", "x"],
             &["--idle", "1", "x"],
+            &["--max-log", "1M", "x"],
+            &["--contain", "--keep-children", "x"],
             &["--hard", "-1", "x"],
             &["--hard"],
             &[],
@@ -186,10 +207,16 @@ mod tests {
 
     #[test]
     fn sizes() {
+        let size = |text: &str| size("--max-output", text, 1..=output::GREATEST_LIMIT);
         assert_eq!(size("4096").unwrap(), 4096);
         assert_eq!(size("64k").unwrap(), 65_536);
         assert_eq!(size("16M").unwrap(), 16 << 20);
         for wrong in ["", "0", "k", "-1", "1G", "99999999999999999999", "65M", "1.5M", "+1"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        let size = |text: &str| super::size("--max-log", text, LOG_SIZES);
+        assert_eq!(size("2G").unwrap(), 2 << 30);
+        for wrong in ["0", "65535", "63k", "1025G", "17179869184G"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -10,8 +10,13 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use reap::process::timeout;
 
+use crate::contain::Report;
+
 /// The signals that ask us to end the job, beside TERM: those that were ignored when we started stay ignored.
 const ASKING_POLITELY: [Signal; 3] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
+
+/// The signal of our own timer. Not ALRM: that one may have been set by our caller, and is a death then.
+pub const TIMER: Signal = Signal::SIGVTALRM;
 
 /// The descriptor of signals.
 pub struct Signals(SignalFd);
@@ -19,8 +24,11 @@ pub struct Signals(SignalFd);
 impl Signals {
     /// Blocks what is waited for. To be called before the lock is taken: an owner that is asked must not die of it,
     /// and a blocked signal is kept even where its disposition is to be ignored.
-    pub fn block() -> io::Result<Signals> {
+    pub fn block(timer: bool) -> io::Result<Signals> {
         let mut set = SigSet::empty();
+        if timer {
+            set.add(TIMER);
+        }
         for signal in [Signal::SIGTERM, Signal::SIGCHLD, Signal::SIGURG, Signal::SIGCONT] {
             set.add(signal);
         }
@@ -69,11 +77,24 @@ pub enum Exit {
     Signal(i32),
 }
 
+impl Exit {
+    /// What waitpid(2) says of a process that has ended.
+    fn of(status: i32) -> Exit {
+        if libc::WIFSIGNALED(status) {
+            Exit::Signal(libc::WTERMSIG(status))
+        } else {
+            Exit::Code(libc::WEXITSTATUS(status))
+        }
+    }
+}
+
 /// What is known so far.
 #[derive(Debug, Default)]
 pub struct Bell {
-    /// The command's pid.
+    /// The command's pid; that of its namespace's first process where it has one.
     pub command: i32,
+    /// Where that process tells of the command's end.
+    pub report: Option<Report>,
     /// How it ended, once it has.
     pub ended: Option<Exit>,
     /// The signal that asked us to stop.
@@ -82,6 +103,8 @@ pub struct Bell {
     pub asked: bool,
     /// We were stopped, and go on.
     pub continued: bool,
+    /// It is time to look at the log.
+    pub rang: bool,
     /// No child is left, by the kernel's word.
     pub childless: bool,
 }
@@ -89,17 +112,43 @@ pub struct Bell {
 impl Bell {
     /// Takes in all that has happened.
     pub fn attend(&mut self, signals: &Signals) {
+        let alone = self.hear();
+        self.read(signals);
+        self.collect();
+        // A namespace in which nobody is left is gone in a moment: nothing needs to be hunted in it.
+        if alone && !self.childless {
+            signals.wait(Some(Instant::now() + Duration::from_millis(50)));
+            self.read(signals);
+            self.collect();
+        }
+    }
+
+    /// Takes in the end of a command in a namespace. Says whether it left nobody behind.
+    fn hear(&mut self) -> bool {
+        let Some(told) = self.report.as_mut().map(Report::read) else { return false };
+        if matches!(&told, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            return false;
+        }
+        // At its end the pipe would wake us for ever.
+        self.report = None;
+        told.is_ok_and(|(status, alone)| {
+            self.ended = Some(Exit::of(status));
+            alone
+        })
+    }
+
+    fn read(&mut self, signals: &Signals) {
         while let Ok(Some(info)) = signals.0.read_signal() {
             match i32::try_from(info.ssi_signo) {
                 Ok(libc::SIGURG) => self.asked = true,
                 Ok(libc::SIGCONT) => self.continued = true,
+                Ok(number) if number == TIMER as i32 => self.rang = true,
                 Ok(signal) if signal != libc::SIGCHLD => {
                     self.cancelled.get_or_insert(signal);
                 }
                 _ => {}
             }
         }
-        self.collect();
     }
 
     /// Collects every child that has ended: the command, and as a subreaper whatever was orphaned below it.
@@ -110,11 +159,9 @@ impl Bell {
             match Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) }) {
                 Ok(0) => return self.childless = false,
                 Ok(pid) if pid == self.command => {
-                    self.ended = Some(if libc::WIFSIGNALED(status) {
-                        Exit::Signal(libc::WTERMSIG(status))
-                    } else {
-                        Exit::Code(libc::WEXITSTATUS(status))
-                    });
+                    // What it had to tell, it told before it went.
+                    self.hear();
+                    self.ended.get_or_insert(Exit::of(status));
                 }
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => return self.childless = true,

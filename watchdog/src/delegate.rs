@@ -9,8 +9,10 @@ use detach::exec::{Prepared, Refusal, clean_signals};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
-use nix::unistd::{ForkResult, fork, getpid, pipe2};
+use nix::unistd::{getpid, pipe2};
 use reap::exit::Fail;
+
+use crate::contain::{self, House, Pair, Report, Step};
 
 /// What the command gets.
 pub struct Setting<'a> {
@@ -22,14 +24,20 @@ pub struct Setting<'a> {
     pub streams: [Option<BorrowedFd<'a>>; 3],
     /// A session of its own.
     pub session: bool,
+    /// A pid namespace of its own.
+    pub contain: bool,
     /// The limit of a file's size that was ours, as it came to us.
     pub file_size: &'a FileSize,
 }
 
 /// A command between its fork and its exec.
 pub struct Starting {
-    /// Its pid.
+    /// Its pid; that of its namespace's first process where it has one.
     pub pid: i32,
+    /// Where that process tells of the command's end.
+    pub report: Option<Report>,
+    /// What the command has to do without.
+    pub missing: Option<String>,
     prepared: Prepared,
     told: File,
 }
@@ -38,36 +46,50 @@ pub struct Starting {
 pub fn start(setting: &Setting<'_>) -> Result<Starting, Fail> {
     let prepared = Prepared::new(setting.command, setting.environment).map_err(refused)?;
     let cannot = |verb: &str, e: Errno| Fail::cannot(verb, "the command", &e.into());
-    let (told, tell) = pipe2(OFlag::O_CLOEXEC).map_err(|e| cannot("start", e))?;
+    let (told, pipe) = pipe2(OFlag::O_CLOEXEC).map_err(|e| cannot("start", e))?;
     let parent = getpid().as_raw();
-    // SAFETY: the process has one thread, and the child makes system calls only until its exec.
-    match unsafe { fork() }.map_err(|e| cannot("fork for", e))? {
-        ForkResult::Child => {
-            let errno = become_command(setting, &prepared, parent);
-            let number = errno as i32;
-            // SAFETY: write(2) and _exit(2) on values of ours; nothing runs after.
-            unsafe {
-                libc::write(tell.as_raw_fd(), (&raw const number).cast(), size_of::<i32>());
-                libc::_exit(125)
-            }
+    let mut house = setting.contain.then(House::new).transpose()?;
+    let pid = match &mut house {
+        Some(house) => house.fork()?,
+        // SAFETY: the process has one thread, and the child makes system calls only until its exec.
+        None => Errno::result(unsafe { libc::fork() }).map_err(|e| cannot("fork for", e))?,
+    };
+    match &house {
+        _ if pid > 0 => {
+            Ok(Starting { pid, report: house.map(House::report), missing: None, prepared, told: File::from(told) })
         }
-        ForkResult::Parent { child } => Ok(Starting { pid: child.as_raw(), prepared, told: File::from(told) }),
+        // In the namespace the first process is the parent.
+        Some(house) => house
+            .keep([told.as_raw_fd(), pipe.as_raw_fd()], setting.session, &mut || become_command(setting, &prepared, 1)),
+        None => {
+            contain::tell(pipe.as_raw_fd(), Step::Exec, become_command(setting, &prepared, parent));
+            // SAFETY: _exit(2) ends the process here.
+            unsafe { libc::_exit(125) }
+        }
     }
 }
 
 impl Starting {
-    /// Readable once the exec has succeeded or failed.
+    /// Readable when there is something to take in: the exec has succeeded or failed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.told.as_fd()
     }
 
-    /// Waits for the exec; the failure is the command's refusal. Its zombie is left to the caller.
-    pub fn finish(mut self) -> Result<(), Fail> {
-        let mut number = [0; size_of::<i32>()];
-        match self.told.read_exact(&mut number) {
-            Ok(()) => Err(refused(self.prepared.refusal(Errno::from_raw(i32::from_ne_bytes(number)), None))),
+    /// Takes in what was told, and says whether the command runs; the failure is its refusal, or that it could not be
+    /// contained. Its zombie is left to the caller.
+    pub fn has_begun(&mut self) -> Result<bool, Fail> {
+        let mut told = Pair::default();
+        if self.told.read_exact(&mut told).is_err() {
             // The exec has closed the pipe.
-            Err(_) => Ok(()),
+            return Ok(true);
+        }
+        match Step::read(told) {
+            (Step::Exec, errno) => Err(refused(self.prepared.refusal(errno, None))),
+            (Step::Proc, errno) => {
+                self.missing = Some(format!("{}; it sees the numbers of outside", Step::Proc.fail(errno).text));
+                Ok(false)
+            }
+            (step, errno) => Err(step.fail(errno)),
         }
     }
 }

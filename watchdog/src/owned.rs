@@ -172,6 +172,11 @@ impl Owned {
         }
     }
 
+    /// Something to say in the record beside the verdict.
+    pub fn warn(&mut self, text: String) {
+        self.warnings.push(text);
+    }
+
     /// Answers whoever asks whether we are well.
     pub fn answer(&self) {
         // If it cannot be written, the asker judges without it, and we shall find that we have lost the claim.
@@ -227,6 +232,13 @@ impl Owned {
             Verdict::Cancelled(signal) => {
                 (Word::Failed, Reason::Cancelled, Some(format!("cancelled by {}", name_of(signal))))
             }
+            Verdict::LogLimit(e) => {
+                let most = args.max_log.unwrap_or_default().saturating_mul(2);
+                let why = io::Error::from(e);
+                let text =
+                    format!("its log is past {most} bytes, and cannot be shortened: {}", reap::exit::reason(&why));
+                (Word::Failed, Reason::LogLimit, Some(text))
+            }
             Verdict::Lost => (Word::Unknown, Reason::Wedged, Some("the claim was lost while it ran".to_owned())),
         };
         let mut end = End::new(word, reason, error);
@@ -235,8 +247,7 @@ impl Owned {
             Some(Exit::Signal(signal)) => (None, Some(signal)),
             None => (None, None),
         };
-        (end.ended_at, end.ran) = (moment.at, Some(moment.ran));
-        end.progress_at = self.job.last_sign();
+        (end.ended_at, end.ran, end.progress_at) = (moment.at, Some(moment.ran), moment.last_sign);
         end.log_bytes = self.job.log_bytes();
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) {
             let spent = |time: nix::sys::time::TimeVal| {
@@ -299,12 +310,14 @@ impl Owned {
 pub struct Ended {
     at: Duration,
     ran: Duration,
+    /// The last sign of life until then: what is done to the tree and to its log afterwards is none.
+    last_sign: Option<Duration>,
 }
 
 impl Ended {
     /// Now.
     pub fn now(owned: &Owned) -> Ended {
-        Ended { at: here::wall(), ran: owned.began.elapsed() }
+        Ended { at: here::wall(), ran: owned.began.elapsed(), last_sign: owned.job.last_sign() }
     }
 }
 

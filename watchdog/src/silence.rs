@@ -93,6 +93,21 @@ impl Silence {
         now >= self.until
     }
 
+    /// Lets `act` work on the open file `inode`: what has moved before is heard, the new time that `act` gives it
+    /// is not. Whoever writes in the same moment changes its size, and is heard at the next look.
+    pub fn unheard<T>(&mut self, inode: u64, act: impl FnOnce() -> T) -> T {
+        self.is_over();
+        let done = act();
+        for (ear, before) in &mut self.ears {
+            if let (Some(before), Some(now)) = (before, ear.look())
+                && (now.inode, now.size, before.size) == (inode, before.size, now.size)
+            {
+                before.time = now.time;
+            }
+        }
+        done
+    }
+
     /// When something last moved since the last look; `None` where nothing did.
     fn last_move(&mut self, now: Instant, wall: Duration) -> Option<Instant> {
         let passed = now - self.looked;
@@ -148,6 +163,26 @@ mod tests {
         file.rewind().unwrap();
         silence.is_over();
         assert!(silence.until() > until);
+    }
+
+    #[test]
+    fn what_we_do_to_a_file_ourselves_is_no_sign_and_hides_none() {
+        use std::os::unix::fs::MetadataExt;
+        let (mut file, mut silence) = ear();
+        file.write_all(b"xx").unwrap();
+        let inode = file.metadata().unwrap().ino();
+        let touch = || file.set_modified(std::time::SystemTime::now() + Duration::from_secs(1)).unwrap();
+        silence.unheard(inode, touch);
+        let until = silence.until();
+        assert!(until > silence.looked + WINDOW - Duration::from_millis(500), "what came before is heard");
+        assert!(!silence.is_over());
+        assert_eq!(silence.until(), until, "what we did is not");
+        silence.unheard(inode, || {
+            touch();
+            (&file).write_all(b"x").unwrap();
+        });
+        silence.is_over();
+        assert!(silence.until() > until, "what came in between is heard");
     }
 
     #[test]

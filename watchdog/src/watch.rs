@@ -19,6 +19,7 @@ use reap::tree::Table;
 use crate::args::Args;
 use crate::bell::{Bell, Exit, Signals};
 use crate::delegate::{self, FileSize, Setting};
+use crate::hollow::Hollow;
 use crate::owned::{Ended, Owned};
 use crate::ready::{self, Ready};
 use crate::silence::{Ear, Silence};
@@ -38,13 +39,15 @@ pub enum Verdict {
     Hard(Duration),
     /// A signal asked us to stop.
     Cancelled(i32),
+    /// The log is past twice its bound, and its middle cannot be released for this reason.
+    LogLimit(Errno),
     /// Somebody recorded an end while we were not awake to object.
     Lost,
 }
 
 /// Runs the command to its end, and returns the status to end with.
 pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
-    let signals = Signals::block().map_err(|e| Fail::cannot("wait for", "signals", &e))?;
+    let signals = Signals::block(args.max_log.is_some()).map_err(|e| Fail::cannot("wait for", "signals", &e))?;
     if has_children()
         && let Some(status) = stand_aside(&signals)?
     {
@@ -59,6 +62,7 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
         signals,
         bell: Bell::default(),
         silence: None,
+        hollow: None,
         hard: None,
         grace: args.grace,
         root_first: args.root_first,
@@ -73,6 +77,7 @@ struct Watch {
     signals: Signals,
     bell: Bell,
     silence: Option<Silence>,
+    hollow: Option<Hollow>,
     /// The hard limit and its moment.
     hard: Option<(Duration, Instant)>,
     grace: Duration,
@@ -128,17 +133,20 @@ impl Watch {
             environment: &[(ready::VARIABLE, None)],
             streams: [None, log.as_ref().map(AsFd::as_fd), log.as_ref().map(AsFd::as_fd)],
             session: false,
+            contain: args.contain,
             file_size,
         };
-        self.begin(&setting, (args.idle, args.hard), ears, (ready, None))?;
+        if let Some(missing) = self.begin(&setting, (args.idle, args.hard), ears, (ready, None))? {
+            complain("watchdog", &format!("warning: {missing}"));
+        }
         let verdict = self.verdict(None);
-        for survivor in self.reap(verdict, args.keep_children, None) {
+        for survivor in self.reap(verdict, args, None) {
             complain("watchdog", &format!("warning: {survivor}"));
         }
         Ok(match verdict {
             Verdict::Natural => status_of(self.bell.ended),
             Verdict::Cancelled(signal) => signal_status(signal),
-            Verdict::Idle(_) | Verdict::Hard(_) | Verdict::Lost => Status::Limit as u8,
+            Verdict::Idle(_) | Verdict::Hard(_) | Verdict::LogLimit(_) | Verdict::Lost => Status::Limit as u8,
         })
     }
 
@@ -160,6 +168,7 @@ impl Watch {
                 ears.push(Ear::Open(file.try_clone()?));
             }
             ears.push(Ear::Entry(owned.job.dir.try_clone()?, files::PROGRESS));
+            self.hollow = args.max_log.map(|size| Hollow::new(&streams[2], size)).transpose()?;
             Ok((streams, ears))
         });
         let started = started.map_err(|e| Fail::cannot("open the streams of job", &owned.job.id, &e)).and_then(
@@ -169,51 +178,61 @@ impl Watch {
                     environment: &owned.environment(args.max_output),
                     streams: [0, 1, 2].map(|number| Some(streams[number].as_fd())),
                     session: true,
+                    contain: args.contain,
                     file_size,
                 };
                 self.begin(&setting, (idle, hard), ears, (ready, Some(&owned)))
             },
         );
-        if let Err(fail) = started {
-            self.attend(Some(&owned));
-            owned.spawn_failed(&fail.text, &mut || self.pause())?;
-            return Err(fail);
+        match started {
+            Ok(missing) => missing.into_iter().for_each(|text| owned.warn(text)),
+            Err(fail) => {
+                self.attend(Some(&owned));
+                owned.spawn_failed(&fail.text, &mut || self.pause())?;
+                return Err(fail);
+            }
         }
         owned.started(self.bell.command);
         let verdict = self.verdict(Some(&owned));
         let moment = Ended::now(&owned);
-        let survivors = self.reap(verdict, args.keep_children, Some(&owned));
+        let survivors = self.reap(verdict, args, Some(&owned));
+        self.hollow.take().and_then(Hollow::finish).into_iter().for_each(|text| owned.warn(text));
         let exit = self.bell.ended;
         owned.record(verdict, exit, moment, survivors, args, &mut || self.pause())
     }
 
     /// Starts the command and its windows. An exec that hangs is waited for no longer than the command may run: what
-    /// ends it then is for the verdict to say.
+    /// ends it then is for the verdict to say. Returns what the command has to do without.
     fn begin(
         &mut self,
         setting: &Setting<'_>,
         (idle, hard): (Option<Duration>, Option<Duration>),
         ears: Vec<Ear>,
         (ready, owned): (Option<Ready>, Option<&Owned>),
-    ) -> Result<(), Fail> {
+    ) -> Result<Option<String>, Fail> {
         // What is there before the command starts is no sign of its life.
         self.silence = idle.map(|idle| Silence::new(idle, ears));
         self.hard = hard.and_then(|hard| Some((hard, Instant::now().checked_add(hard)?)));
-        let starting = delegate::start(setting)?;
-        self.bell.command = starting.pid;
+        let mut starting = delegate::start(setting)?;
+        (self.bell.command, self.bell.report) = (starting.pid, starting.report.take());
         let until = self.next();
-        while !process::readable(starting.fd()) {
+        loop {
+            if process::readable(starting.fd()) {
+                if starting.has_begun()? {
+                    break;
+                }
+                continue;
+            }
             if self.bell.cancelled.is_some() || until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(());
+                return Ok(starting.missing);
             }
             self.signals.wait_also(Some(starting.fd()), until);
             self.attend(owned);
         }
-        starting.finish()?;
         if let Some(ready) = ready {
             ready.say();
         }
-        Ok(())
+        Ok(starting.missing)
     }
 
     /// When the next window ends.
@@ -251,6 +270,12 @@ impl Watch {
             if let Some(signal) = self.bell.cancelled {
                 return Verdict::Cancelled(signal);
             }
+            if std::mem::take(&mut self.bell.rang)
+                && let Some(hollow) = &mut self.hollow
+                && let Err(e) = hollow.look(self.silence.as_mut())
+            {
+                return Verdict::LogLimit(e);
+            }
             if let Some((hard, at)) = self.hard
                 && Instant::now() >= at
             {
@@ -266,27 +291,40 @@ impl Watch {
             if looked && let Some(owned) = owned {
                 owned.answer();
             }
-            self.signals.wait(self.next());
+            self.signals.wait_also(self.bell.report.as_ref().map(|report| report.0.as_fd()), self.next());
         }
     }
 
     /// Ends whatever is left of the command, and names what would not go.
-    fn reap(&mut self, verdict: Verdict, keep_children: bool, owned: Option<&Owned>) -> Vec<String> {
+    fn reap(&mut self, verdict: Verdict, args: &Args, owned: Option<&Owned>) -> Vec<String> {
         // A question that came with the verdict is still open.
         self.attend(owned);
-        if self.bell.childless || (verdict == Verdict::Natural && keep_children) {
+        if self.bell.childless || (verdict == Verdict::Natural && args.keep_children) {
             return Vec::new();
         }
         let me = process::own_pid();
-        let Watch { signals, bell, .. } = self;
-        // As a subreaper we are the parent of every orphan below us: who is not below us is not the command's.
-        let mut seeds = |table: &Table| table.children(me).map(|stat| stat.proc.pid).collect();
+        let Watch { signals, bell, hollow, .. } = self;
+        let house = bell.command;
+        // As a subreaper we are the parent of every orphan below us: who is not below us is not the command's. In a
+        // namespace its first process is the parent, and the command is below that one.
+        let mut seeds = |table: &Table| {
+            // Its number is its own only as long as it is our child.
+            let lives = args.contain && table.get(house).is_some_and(|stat| stat.parent == me);
+            let inside = lives.then(|| table.children(house)).into_iter().flatten();
+            table.children(me).chain(inside).map(|stat| stat.proc.pid).collect()
+        };
         let mut attend = || {
             bell.attend(signals);
             if std::mem::take(&mut bell.asked)
                 && let Some(owned) = owned
             {
                 owned.answer();
+            }
+            // Whoever takes no notice of TERM may still fill the disk; what ends the job is decided.
+            if std::mem::take(&mut bell.rang)
+                && let Some(hollow) = hollow.as_mut()
+            {
+                let _ = hollow.look(None);
             }
         };
         let mut plan = Plan {
