@@ -1,5 +1,6 @@
 //! meta.json: who the job is, what it may use, where and when it was claimed. Written once.
 
+use std::io;
 use std::time::Duration;
 
 use reap::{duration, here};
@@ -50,9 +51,16 @@ pub enum Relation {
 }
 
 impl Origin {
-    /// This machine, now.
+    /// This machine, now, to be written down. What cannot be read just now is an error: left out of a file, it would
+    /// make the job another machine's for ever.
+    pub fn to_record() -> io::Result<Origin> {
+        Ok(Origin { host: here::host(), machine_id: here::machine_id()?, boot_id: here::boot_id()? })
+    }
+
+    /// This machine, now, to compare with. What cannot be read proves nothing.
     pub fn here() -> Origin {
-        Origin { host: here::host(), machine_id: here::machine_id(), boot_id: here::boot_id() }
+        let known = |id: io::Result<Option<String>>| id.unwrap_or(None);
+        Origin { host: here::host(), machine_id: known(here::machine_id()), boot_id: known(here::boot_id()) }
     }
 
     /// How `self`, read from a file, relates to `here`. The boot id decides; the machine id (where both

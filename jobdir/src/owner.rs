@@ -107,7 +107,7 @@ impl Owner {
     pub fn here(command: String) -> io::Result<Owner> {
         Ok(Owner {
             proc: process::me()?,
-            origin: Origin::here(),
+            origin: Origin::to_record()?,
             pid_namespace: here::pid_namespace(),
             slept: here::slept(),
             started_at: here::wall(),

@@ -66,7 +66,10 @@ pub fn prune(
         for dir in std::iter::once(root.jobs.as_fd()).chain(delivered) {
             remove_hidden(dir, trouble);
         }
-        tidy(root, trouble);
+        tidy(root, root.jobs.as_fd(), files::JOBS, trouble);
+        if let Some(delivered) = delivered {
+            tidy(root, delivered, files::DELIVERED, trouble);
+        }
     }
     Ok(())
 }
@@ -114,14 +117,16 @@ fn remove_hidden(dir: BorrowedFd<'_>, trouble: &mut dyn FnMut(String)) {
 }
 
 /// Removes files in the making that a killed writer left in jobs that have ended.
-fn tidy(root: &Root, trouble: &mut dyn FnMut(String)) {
-    for id in root.ids().unwrap_or_default() {
-        let Ok(Some(job)) = root.pending(&id) else { continue };
-        if !job.word().is_ok_and(|word| word.is_terminal()) {
+fn tidy(root: &Root, dir: BorrowedFd<'_>, place: &'static str, trouble: &mut dyn FnMut(String)) {
+    for id in ids(dir).unwrap_or_default() {
+        let Ok(Some(job)) = root.job_in(dir, place, &id) else { continue };
+        let making = |name: &String| name.starts_with(files::MAKING);
+        let left: Vec<String> = files::names(job.fd()).unwrap_or_default().into_iter().filter(making).collect();
+        if left.is_empty() || !job.word().is_ok_and(|word| word.is_terminal()) {
             continue;
         }
         let Ok(Some(_lock)) = Lock::take(&job, Duration::ZERO) else { continue };
-        for name in files::names(job.fd()).unwrap_or_default().iter().filter(|name| name.starts_with(files::MAKING)) {
+        for name in left {
             if let Err(e) = files::remove(job.fd(), name.as_str()) {
                 trouble(format!("cannot remove {name} of job {id}: {}", reap::exit::reason(&e)));
             }

@@ -1,24 +1,28 @@
 //! The machine we run on: which boot, which host, which pid namespace, and its clocks.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The kernel's random id of this boot (random(4)); `None` where it cannot be read.
-pub fn boot_id() -> Option<String> {
+/// The kernel's random id of this boot (random(4)); `None` where there is none.
+pub fn boot_id() -> io::Result<Option<String>> {
     first_word("/proc/sys/kernel/random/boot_id")
 }
 
 /// The id of this installation (machine-id(5)); `None` where there is none.
-pub fn machine_id() -> Option<String> {
+pub fn machine_id() -> io::Result<Option<String>> {
     first_word("/etc/machine-id")
 }
 
-fn first_word(path: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    text.split_whitespace().next().map(str::to_owned)
+fn first_word(path: &str) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.split_whitespace().next().map(str::to_owned)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// The host's name, lossily where it is no UTF-8.
