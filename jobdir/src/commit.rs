@@ -135,10 +135,13 @@ fn put(job: &Job, made: Made, text: &[u8]) -> io::Result<Outcome> {
 
 fn link(job: &Job, made: &Made) -> io::Result<Outcome> {
     match linkat(job.fd(), made.name.as_str(), job.fd(), files::RESULT, AtFlags::empty()) {
-        Ok(()) => Ok(Outcome::Won),
-        // NFS may lose the reply to a link that was made: then our own file has two names.
-        Err(Errno::EEXIST) if made.file.metadata()?.nlink() == 2 => Ok(Outcome::Won),
-        Err(Errno::EEXIST) => Ok(Outcome::Lost),
+        // NFS may lose the reply to a link that was made, and a job may play with the names in its directory: what
+        // counts is whether our own file stands there.
+        Ok(()) | Err(Errno::EEXIST) => {
+            let (ours, stands) = (made.file.metadata()?, files::look(job.fd(), files::RESULT)?);
+            let won = stands.is_some_and(|stands| (stands.st_dev, stands.st_ino) == (ours.dev(), ours.ino()));
+            Ok(if won { Outcome::Won } else { Outcome::Lost })
+        }
         Err(Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS) => {
             match rename_new(job.fd(), &made.name, job.fd(), files::RESULT) {
                 Ok(()) => Ok(Outcome::Won),

@@ -8,7 +8,6 @@
 use std::process::ExitCode;
 
 use jobdir::args::{self, Ask};
-use nix::sys::stat::{Mode, umask};
 use reap::exit::{Fail, Status, say};
 use reap::process;
 
@@ -16,9 +15,7 @@ mod verbs;
 
 fn main() -> ExitCode {
     process::survive_file_limits();
-    // Whatever an odd umask takes away, the owner of a job needs its files.
-    let mask = umask(Mode::S_IRWXU);
-    umask(mask - Mode::S_IRWXU);
+    process::keep_owner_bits();
     match run() {
         Ok(status) => status.into(),
         Err(fail) => fail.report("jobdir"),

@@ -85,7 +85,11 @@ pub fn reason(error: &io::Error) -> String {
 
 fn uncapitalised(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    match (chars.next(), text.chars().nth(1)) {
+        // "I/O error" is no word with a capital.
+        (Some(first), Some(second)) if second.is_lowercase() => first.to_lowercase().chain(chars).collect(),
+        _ => text.to_owned(),
+    }
 }
 
 /// Writes `tool: text` to standard error as one line, whatever bytes a name in it may hold.

@@ -34,6 +34,9 @@ pub struct Plan<'a> {
     pub grace: Duration,
     /// The first signal.
     pub signal: i32,
+    /// How many listings in a row must be empty where no group proves the end. The kernel's own proof (a subreaper's
+    /// ECHILD) needs no patience here; a settler has nothing else.
+    pub listings: usize,
     /// The seeds alone first, the others half a grace later: for supervisors that end their children themselves.
     pub root_first: bool,
     /// A descriptor that wants attention while the hunt waits, and the attention.
@@ -43,7 +46,7 @@ pub struct Plan<'a> {
 impl Plan<'_> {
     /// TERM deepest first, then KILL after `grace`.
     pub fn after(grace: Duration) -> Plan<'static> {
-        Plan { grace, signal: libc::SIGTERM, root_first: false, wake: None }
+        Plan { grace, signal: libc::SIGTERM, listings: 2, root_first: false, wake: None }
     }
 }
 
@@ -112,8 +115,8 @@ pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io
             empty += 1;
             let led = !hunt.groups.is_empty();
             // Whoever is still in a group that a target led lives too briefly to be listed.
-            hunt.signal_groups(if killing || empty >= 2 { libc::SIGKILL } else { plan.signal });
-            if empty >= 2 || (led && hunt.groups.is_empty()) {
+            hunt.signal_groups(if killing || empty >= plan.listings { libc::SIGKILL } else { plan.signal });
+            if empty >= plan.listings || (led && hunt.groups.is_empty()) {
                 break;
             }
             continue;
@@ -200,17 +203,18 @@ impl Hunt {
             if stat.is_dead() || self.safe.contains(&stat.proc.pid) {
                 continue;
             }
+            // Looked at in every listing: a member may come to lead after it was first met.
+            if stat.group == stat.proc.pid && !self.safe_groups.contains(&stat.group) {
+                self.groups.insert(stat.group, stat.proc);
+            }
+            if stat.session == stat.proc.pid {
+                self.sessions.insert(stat.session, stat.proc);
+            }
             if let Some(&index) = self.known.get(&stat.proc) {
                 found.push(index);
             } else if let Some(pin) = Pin::take(stat.proc) {
                 found.push(self.members.len());
                 self.known.insert(stat.proc, self.members.len());
-                if stat.group == stat.proc.pid && !self.safe_groups.contains(&stat.group) {
-                    self.groups.insert(stat.group, stat.proc);
-                }
-                if stat.session == stat.proc.pid {
-                    self.sessions.insert(stat.session, stat.proc);
-                }
                 self.members.push(Member {
                     stat: stat.clone(),
                     fate: Fate::Ended,

@@ -47,7 +47,7 @@ fn reap(args: &Args) -> Result<Status, Fail> {
         let below = table.below(&roots).into_iter().filter(|stat| !stat.is_dead());
         return say(below.map(|stat| line(stat, "alive", args.json)).collect::<String>()).map(|()| Status::Done);
     }
-    let mut plan = Plan { grace: args.grace, signal: args.signal, root_first: args.root_first, wake: None };
+    let mut plan = Plan { signal: args.signal, root_first: args.root_first, ..Plan::after(args.grace) };
     let members = hunt::end(&mut seeds, &mut plan).map_err(unreadable)?;
     let survived = |member: &&Member| member.fate == Fate::Survived;
     let shown = members.iter().filter(|member| args.json || survived(member));

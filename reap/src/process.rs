@@ -3,11 +3,13 @@
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::stat::{Mode, umask};
 
 /// A process: its number and its start time in clock ticks since boot. A pid never travels alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -220,6 +222,21 @@ pub fn side_by_side() -> usize {
 pub fn survive_file_limits() {
     // SAFETY: SIG_IGN is a valid disposition, and no handler of ours is replaced.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// The umask as it came to us, once [`keep_owner_bits`] has changed it.
+static CALLERS_UMASK: OnceLock<u32> = OnceLock::new();
+
+/// Whatever an odd umask takes away, the owner of a job needs the files that we make.
+pub fn keep_owner_bits() {
+    let mask = umask(Mode::S_IRWXU);
+    umask(mask - Mode::S_IRWXU);
+    let _ = CALLERS_UMASK.set(mask.bits());
+}
+
+/// The umask that our caller gave us, for whatever we start.
+pub fn callers_umask() -> Option<u32> {
+    CALLERS_UMASK.get().copied()
 }
 
 impl Drop for MoreDescriptors {

@@ -17,6 +17,7 @@ use jobdir::root::Root;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use reap::exit::{Fail, complain, reason};
+use reap::process;
 
 /// The turn of one handler sweep of a root: overlapping ticks wait for each other, and do not send twice.
 pub struct Turn {
@@ -56,11 +57,15 @@ pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
         .and_then(|()| input.rewind())
         .map_err(|e| cannot(&e))?;
     let mut command = Command::new(name);
-    // What we ignore is not the handler's affair.
-    // SAFETY: one system call, and nothing else, between fork and exec.
+    // What we ignore, and what we make of the umask, is not the handler's affair.
+    let umask = process::callers_umask();
+    // SAFETY: two system calls, and nothing else, between fork and exec.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             default_signal(libc::SIGXFSZ);
+            if let Some(mask) = umask {
+                libc::umask(mask);
+            }
             Ok(())
         });
     }

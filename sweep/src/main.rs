@@ -14,6 +14,7 @@ use sweep::deliver::sweep;
 
 fn main() -> ExitCode {
     process::survive_file_limits();
+    process::keep_owner_bits();
     match run() {
         Ok(status) => status.into(),
         Err(fail) => fail.report("sweep"),

@@ -26,8 +26,8 @@ pub struct Setting<'a> {
     pub session: bool,
     /// A pid namespace of its own.
     pub contain: bool,
-    /// The limit of a file's size that was ours, as it came to us.
-    pub file_size: &'a FileSize,
+    /// What came to us and is the command's.
+    pub inherited: &'a Inherited,
 }
 
 /// A command between its fork and its exec.
@@ -129,28 +129,36 @@ fn become_command(setting: &Setting<'_>, prepared: &Prepared, parent: i32) -> Er
             return e;
         }
     }
-    setting.file_size.restore();
+    setting.inherited.restore();
     clean_signals();
     prepared.exec()
 }
 
-/// The limit of a file's size (RLIMIT_FSIZE): ours is raised as far as it goes, since a record must get out; the
-/// command gets what came to us.
-pub struct FileSize(Option<(rlim_t, rlim_t)>);
+/// What came to us and is the command's: the limit of a file's size (RLIMIT_FSIZE), which we raise as far as it goes,
+/// since a record must get out, and the umask.
+pub struct Inherited {
+    file_size: Option<(rlim_t, rlim_t)>,
+    umask: Option<u32>,
+}
 
-impl FileSize {
-    /// Raises ours.
-    pub fn raise() -> FileSize {
-        let limit = getrlimit(Resource::RLIMIT_FSIZE).ok();
-        if let Some((_, hard)) = limit {
+impl Inherited {
+    /// Keeps it, and changes ours.
+    pub fn keep() -> Inherited {
+        let file_size = getrlimit(Resource::RLIMIT_FSIZE).ok();
+        if let Some((_, hard)) = file_size {
             let _ = setrlimit(Resource::RLIMIT_FSIZE, hard, hard);
         }
-        FileSize(limit)
+        Inherited { file_size, umask: reap::process::callers_umask() }
     }
 
-    fn restore(&self) {
-        if let Some((soft, hard)) = self.0 {
+    /// Gives it back, in the child.
+    pub fn restore(&self) {
+        if let Some((soft, hard)) = self.file_size {
             let _ = setrlimit(Resource::RLIMIT_FSIZE, soft, hard);
+        }
+        if let Some(mask) = self.umask {
+            // SAFETY: umask(2) takes an integer and cannot fail.
+            unsafe { libc::umask(mask) };
         }
     }
 }

@@ -8,11 +8,13 @@
 use std::process::ExitCode;
 
 use reap::exit::{Fail, Status, say};
+use reap::process;
 use watchdog::args::{self, Ask};
 use watchdog::ready::Ready;
 use watchdog::watch;
 
 fn main() -> ExitCode {
+    process::keep_owner_bits();
     match run() {
         Ok(status) => ExitCode::from(status),
         // COMMAND may have a status 2 of its own.

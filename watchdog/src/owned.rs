@@ -183,6 +183,11 @@ impl Owned {
         let _ = self.lock.answer();
     }
 
+    /// Whether the job's directory was removed.
+    fn is_gone(&self) -> bool {
+        nix::sys::stat::fstat(&self.job.dir).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
     /// Whether somebody else has recorded an end.
     pub fn is_lost(&self) -> bool {
         matches!(files::look(self.job.fd(), files::RESULT), Ok(Some(_)))
@@ -294,7 +299,8 @@ impl Owned {
                     end.output = None;
                     end.warnings.push(format!("the output stayed beside the record alone: {}", reason(&e)));
                 }
-                Err(e) if Instant::now() >= deadline => {
+                // A directory that was removed does not come back.
+                Err(e) if Instant::now() >= deadline || self.is_gone() => {
                     return Err(Fail::cannot("record the end of job", &self.job.id, &e));
                 }
                 Err(_) => {

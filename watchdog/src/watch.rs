@@ -18,7 +18,7 @@ use reap::tree::Table;
 
 use crate::args::Args;
 use crate::bell::{Bell, Exit, Signals};
-use crate::delegate::{self, FileSize, Setting};
+use crate::delegate::{self, Inherited, Setting};
 use crate::hollow::Hollow;
 use crate::owned::{Ended, Owned};
 use crate::ready::{self, Ready};
@@ -27,6 +27,9 @@ use crate::silence::{Ear, Silence};
 /// A timer that fires later than this fired while we were stopped: what went by was not watched, and does not count.
 /// Nobody can tell how much of it that was, so a fresh window begins.
 const ASLEEP: Duration = Duration::from_secs(1);
+
+/// How long a tree that slips through the listings is hunted.
+const INSISTENCE: Duration = Duration::from_secs(10);
 
 /// What ended the command. Decided once; a natural end that races a limit or a cancel stays natural.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
     {
         return Ok(status);
     }
-    let file_size = FileSize::raise();
+    let inherited = Inherited::keep();
     // SAFETY: prctl(2) with integers. Where it is refused, orphans go to init and are not found again.
     unsafe {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -68,8 +71,8 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
         root_first: args.root_first,
     };
     match &args.job {
-        Some(job) => watch.job(job, args, ready, &file_size),
-        None => watch.alone(args, ready, &file_size),
+        Some(job) => watch.job(job, args, ready, &inherited),
+        None => watch.alone(args, ready, &inherited),
     }
 }
 
@@ -122,7 +125,7 @@ fn stand_aside(signals: &Signals) -> Result<Option<u8>, Fail> {
 
 impl Watch {
     /// A `timeout` that measures silence.
-    fn alone(&mut self, args: &Args, ready: Option<Ready>, file_size: &FileSize) -> Result<u8, Fail> {
+    fn alone(&mut self, args: &Args, ready: Option<Ready>, inherited: &Inherited) -> Result<u8, Fail> {
         let log = args.log.as_deref().map(open_log).transpose()?;
         let mut ears: Vec<Ear> = args.watch.iter().cloned().map(Ear::Path).collect();
         if let Some(log) = &log {
@@ -134,7 +137,7 @@ impl Watch {
             streams: [None, log.as_ref().map(AsFd::as_fd), log.as_ref().map(AsFd::as_fd)],
             session: false,
             contain: args.contain,
-            file_size,
+            inherited,
         };
         if let Some(missing) = self.begin(&setting, (args.idle, args.hard), ears, (ready, None))? {
             complain("watchdog", &format!("warning: {missing}"));
@@ -156,7 +159,7 @@ impl Watch {
         job: &std::ffi::OsStr,
         args: &Args,
         ready: Option<Ready>,
-        file_size: &FileSize,
+        inherited: &Inherited,
     ) -> Result<u8, Fail> {
         let (_, job) = Named::parse(job)?.open(args.root.as_deref())?;
         let mut owned = Owned::take(job, &args.command)?;
@@ -179,7 +182,7 @@ impl Watch {
                     streams: [0, 1, 2].map(|number| Some(streams[number].as_fd())),
                     session: true,
                     contain: args.contain,
-                    file_size,
+                    inherited,
                 };
                 self.begin(&setting, (idle, hard), ears, (ready, Some(&owned)))
             },
@@ -302,6 +305,26 @@ impl Watch {
         if self.bell.childless || (verdict == Verdict::Natural && args.keep_children) {
             return Vec::new();
         }
+        let survived = |members: &[Member]| members.iter().any(|member| member.fate == Fate::Survived);
+        let mut members = self.hunt(self.grace, args.contain, owned);
+        // A listing may miss who forks and exits all the time. The kernel does not: as long as it knows of a child, there
+        // is somebody.
+        let bound = Instant::now() + INSISTENCE;
+        while !self.bell.childless && Instant::now() < bound && members.as_ref().is_ok_and(|members| !survived(members))
+        {
+            members = self.hunt(Duration::ZERO, args.contain, owned);
+        }
+        match members {
+            Ok(members) if survived(&members) || self.bell.childless => {
+                members.iter().filter(|member| member.fate == Fate::Survived).map(Member::warning).collect()
+            }
+            Ok(_) => vec!["something of the command goes on, too short-lived to be ended".to_owned()],
+            Err(e) => vec![format!("cannot read the process table: {}", reap::exit::reason(&e))],
+        }
+    }
+
+    /// One hunt for whatever is below us, in which we still answer.
+    fn hunt(&mut self, grace: Duration, contained: bool, owned: Option<&Owned>) -> std::io::Result<Vec<Member>> {
         let me = process::own_pid();
         let Watch { signals, bell, hollow, .. } = self;
         let house = bell.command;
@@ -309,7 +332,7 @@ impl Watch {
         // namespace its first process is the parent, and the command is below that one.
         let mut seeds = |table: &Table| {
             // Its number is its own only as long as it is our child.
-            let lives = args.contain && table.get(house).is_some_and(|stat| stat.parent == me);
+            let lives = contained && table.get(house).is_some_and(|stat| stat.parent == me);
             let inside = lives.then(|| table.children(house)).into_iter().flatten();
             table.children(me).chain(inside).map(|stat| stat.proc.pid).collect()
         };
@@ -327,18 +350,11 @@ impl Watch {
                 let _ = hollow.look(None);
             }
         };
-        let mut plan = Plan {
-            grace: self.grace,
-            signal: libc::SIGTERM,
-            root_first: self.root_first,
-            wake: Some((signals.fd(), &mut attend)),
-        };
+        let wake = Some((signals.fd(), &mut attend as &mut dyn FnMut()));
+        let mut plan = Plan { root_first: self.root_first, wake, ..Plan::after(grace) };
         let members = hunt::end(&mut seeds, &mut plan);
         self.attend(owned);
-        match members {
-            Ok(members) => members.iter().filter(|member| member.fate == Fate::Survived).map(Member::warning).collect(),
-            Err(e) => vec![format!("cannot read the process table: {}", reap::exit::reason(&e))],
-        }
+        members
     }
 
     /// A second in which we still answer.
