@@ -559,7 +559,7 @@ fn a_record_that_is_none_is_damage_and_not_an_end() {
 #[test]
 fn a_second_name_for_the_reserved_record_does_not_make_a_lost_commit_a_won_one() {
     // Two names of our own file mean that link(2) had worked and its reply was lost, unless a job has made the second
-    // name itself. (Remove the `ignore` with the mend: compare result.json with the file, not its count of names.)
+    // name itself.
     let folder = Folder::new();
     let line = format!("cd $JOB_DIR; for f in .tmp-*; do ln $f x$f; done; {FORGED} >result.json; exit 6");
     let (bad, lines) = beside_a_good_one(&folder, &[], &line);

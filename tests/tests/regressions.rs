@@ -416,7 +416,7 @@ fn an_odd_umask_does_not_lock_the_owner_out_of_his_own_jobs() {
 #[test]
 fn an_odd_umask_of_the_watchdog_or_the_sweep_does_not_hide_the_end() {
     // The claim mends the mode of its files, the owner did not: result.json had mode 0, and the end could be read by
-    // nobody. (Remove the `ignore` with the mend.)
+    // nobody.
     if !is_root() {
         return skip("only root can become another user");
     }

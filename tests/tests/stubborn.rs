@@ -227,8 +227,7 @@ fn no_tree_survives_a_watchdog() {
 
 #[test]
 fn no_hopper_survives_a_watchdog() {
-    // On a busy machine two listings in a row miss it: the watchdog says 124, without a warning, and it hops on. (Remove
-    // the `ignore` with the mend: a subreaper is done when the kernel says that it has no child.)
+    // On a busy machine two listings in a row missed it: the watchdog said 124, without a warning, and it hopped on.
     for _ in 0..5 {
         each_is_gone_under_a_watchdog(TREES.iter().filter(|tree| is_hopper(tree)));
     }
