@@ -91,9 +91,9 @@ impl Job {
     /// The owner's pid as it stands in `pid`; `None` where the file is empty or no number.
     pub fn pid(&self) -> io::Result<Option<i32>> {
         let file = files::read(self.fd(), files::PID, 64)?;
-        let text = std::str::from_utf8(&file).unwrap_or("").trim_ascii();
-        // A text that is no number was written by nobody of ours; it still says that somebody was here.
-        Ok(if text.is_empty() { None } else { Some(text.parse().unwrap_or(-1)) })
+        // What is no number was written by nobody of ours; it still says that somebody was here.
+        let number = std::str::from_utf8(&file).ok().and_then(|text| text.trim_ascii().parse().ok());
+        Ok(if file.trim_ascii().is_empty() { None } else { Some(number.unwrap_or(-1)) })
     }
 
     /// When the log or a progress stamp last changed, by the wall clock; `None` where nothing was ever said.

@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a duration of any length: what is derived from a century may be longer.
+/// Reads a duration that a tool has written: what is derived from a century may be several.
 pub fn read(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no duration (such as 90, 1.5m or 1h30m)");
     let mut rest = text;
@@ -46,6 +46,10 @@ pub fn read(text: &str) -> Result<Duration, String> {
         };
         total += scaled(number, length).ok_or_else(wrong)?;
         rest = tail;
+    }
+    // No clock overflows by what a tool of ours can have written.
+    if total > 16 * LONGEST.as_nanos() {
+        return Err(wrong());
     }
     let nanos = u32::try_from(total % 1_000_000_000).map_err(|_| wrong())?;
     let seconds = u64::try_from(total / 1_000_000_000).map_err(|_| wrong())?;

@@ -38,7 +38,7 @@ impl Turn {
 
 /// Counts one more attempt before it is made, so that one which kills us counts too. Returns its number.
 pub fn attempt(job: &Job) -> u64 {
-    let attempt = delivery::attempts(job) + 1;
+    let attempt = delivery::attempts(job).saturating_add(1);
     if let Err(e) = delivery::count(job, attempt) {
         complain("sweep", &format!("warning: cannot count attempt {attempt} of job {}: {}", job.id, reason(&e)));
     }
