@@ -125,7 +125,14 @@ fn tidy(root: &Root, dir: BorrowedFd<'_>, place: &'static str, trouble: &mut dyn
         if left.is_empty() || !job.word().is_ok_and(|word| word.is_terminal()) {
             continue;
         }
-        let Ok(Some(_lock)) = Lock::take(&job, Duration::ZERO) else { continue };
+        let _lock = match Lock::take(&job, Duration::ZERO) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => continue,
+            Err(e) => {
+                trouble(format!("cannot lock job {id}: {}", reap::exit::reason(&e)));
+                continue;
+            }
+        };
         for name in left {
             if let Err(e) = files::remove(job.fd(), name.as_str()) {
                 trouble(format!("cannot remove {name} of job {id}: {}", reap::exit::reason(&e)));
