@@ -137,10 +137,18 @@ fn link(job: &Job, made: &Made) -> io::Result<Outcome> {
     match linkat(job.fd(), made.name.as_str(), job.fd(), files::RESULT, AtFlags::empty()) {
         // NFS may lose the reply to a link that was made, and a job may play with the names in its directory: what
         // counts is whether our own file stands there.
-        Ok(()) | Err(Errno::EEXIST) => {
-            let (ours, stands) = (made.file.metadata()?, files::look(job.fd(), files::RESULT)?);
-            let won = stands.is_some_and(|stands| (stands.st_dev, stands.st_ino) == (ours.dev(), ours.ino()));
-            Ok(if won { Outcome::Won } else { Outcome::Lost })
+        linked @ (Ok(()) | Err(Errno::EEXIST)) => {
+            let stands = made.file.metadata().and_then(|ours| {
+                let stands = files::look(job.fd(), files::RESULT)?;
+                Ok(stands.is_some_and(|stands| (stands.st_dev, stands.st_ino) == (ours.dev(), ours.ino())))
+            });
+            match (stands, linked) {
+                (Ok(true), _) => Ok(Outcome::Won),
+                (Ok(false), _) => Ok(Outcome::Lost),
+                // Made is made, even where it cannot be looked at just now.
+                (Err(_), Ok(())) => Ok(Outcome::Won),
+                (Err(e), Err(_)) => Err(e),
+            }
         }
         Err(Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS) => {
             match rename_new(job.fd(), &made.name, job.fd(), files::RESULT) {

@@ -106,7 +106,11 @@ fn busy(dir: OwnedFd) -> Option<File> {
 /// Removes hidden directories that nobody is at work on: claims whose maker died, removals that were cut short.
 fn remove_hidden(dir: BorrowedFd<'_>, trouble: &mut dyn FnMut(String)) {
     let hidden = |name: &String| name.starts_with(files::CLAIMING) || name.starts_with(files::PRUNING);
-    for name in files::names(dir).unwrap_or_default().into_iter().filter(hidden) {
+    let names = files::names(dir).unwrap_or_else(|e| {
+        trouble(format!("cannot look for what is hidden: {}", reap::exit::reason(&e)));
+        Vec::new()
+    });
+    for name in names.into_iter().filter(hidden) {
         let Some(open) = files::open_dir(dir, name.as_str()).ok().and_then(busy) else { continue };
         // A claim that was finished in the meantime has another name by now, and stays.
         if let Err(e) = files::remove_tree(dir, name.as_str()) {
@@ -118,25 +122,24 @@ fn remove_hidden(dir: BorrowedFd<'_>, trouble: &mut dyn FnMut(String)) {
 
 /// Removes files in the making that a killed writer left in jobs that have ended.
 fn tidy(root: &Root, dir: BorrowedFd<'_>, place: &'static str, trouble: &mut dyn FnMut(String)) {
-    for id in ids(dir).unwrap_or_default() {
-        let Ok(Some(job)) = root.job_in(dir, place, &id) else { continue };
-        let making = |name: &String| name.starts_with(files::MAKING);
-        let left: Vec<String> = files::names(job.fd()).unwrap_or_default().into_iter().filter(making).collect();
-        if left.is_empty() || !job.word().is_ok_and(|word| word.is_terminal()) {
-            continue;
-        }
-        let _lock = match Lock::take(&job, Duration::ZERO) {
-            Ok(Some(lock)) => lock,
-            Ok(None) => continue,
-            Err(e) => {
-                trouble(format!("cannot lock job {id}: {}", reap::exit::reason(&e)));
-                continue;
-            }
-        };
-        for name in left {
-            if let Err(e) = files::remove(job.fd(), name.as_str()) {
-                trouble(format!("cannot remove {name} of job {id}: {}", reap::exit::reason(&e)));
+    let each = ids(dir).map(|ids| {
+        for id in ids {
+            if let Err(e) = root.job_in(dir, place, &id).and_then(|job| job.as_ref().map_or(Ok(()), tidy_job)) {
+                trouble(format!("cannot tidy job {id}: {}", reap::exit::reason(&e)));
             }
         }
+    });
+    if let Err(e) = each {
+        trouble(format!("cannot list {place}: {}", reap::exit::reason(&e)));
     }
+}
+
+fn tidy_job(job: &Job) -> io::Result<()> {
+    let mut left = files::names(job.fd())?;
+    left.retain(|name| name.starts_with(files::MAKING));
+    if left.is_empty() || !job.word().is_ok_and(|word| word.is_terminal()) {
+        return Ok(());
+    }
+    let Some(_lock) = Lock::take(job, Duration::ZERO)? else { return Ok(()) };
+    left.iter().try_for_each(|name| files::remove(job.fd(), name.as_str()))
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use jobdir::commit;
 use jobdir::job::{Job, Trouble};
 use jobdir::root::Root;
 use jobdir::settle::{self, Live, State};
@@ -168,6 +169,14 @@ impl Outcome {
         take: &mut dyn FnMut(&Offer<'_>) -> Result<(), Fail>,
     ) -> Result<(), Fail> {
         let record = match job.record() {
+            // Without its view a record may not be on the disk yet, and must be before anybody acts on it.
+            Ok(Some(record)) if !has_ended(job) => match commit::complete_view(job, record.word) {
+                Ok(()) => record,
+                Err(e) => {
+                    self.complain(&job.id, &reason(&e));
+                    return Ok(());
+                }
+            },
             Ok(Some(record)) => record,
             Ok(None) if has_ended(job) => {
                 return self.damaged(job, "its status is terminal, and there is no record", order, take);

@@ -2,6 +2,17 @@
 //! end for everything that a test has started.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod calls;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod invariant;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod point;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod scenario;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod trace;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};

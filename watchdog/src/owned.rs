@@ -10,7 +10,7 @@ use jobdir::commit::{self, Outcome, Reserve};
 use jobdir::files;
 use jobdir::job::Job;
 use jobdir::json;
-use jobdir::meta::Meta;
+use jobdir::meta::{Meta, Origin, Relation};
 use jobdir::output;
 use jobdir::owner::{Lock, Owner};
 use jobdir::record::{End, Reason};
@@ -67,7 +67,13 @@ impl Owned {
         let word = job
             .word()
             .map_err(|trouble| Fail::new(Status::Broken, format!("cannot own job {}: {}", job.id, trouble.text())))?;
-        if word != Word::Claimed || job.pid().map_err(|e| broken("read", e))?.is_some() || is_recorded(&job)? {
+        // A power cut may have lost every trace of an owner: what was claimed before the last boot may have run.
+        let rebooted = meta.origin.seen_from(&Origin::here()) == Relation::EarlierBoot;
+        if rebooted
+            || word != Word::Claimed
+            || job.pid().map_err(|e| broken("read", e))?.is_some()
+            || is_recorded(&job)?
+        {
             drop(lock);
             let _ = settle::settle_one(&job);
             return Err(taken("it was begun before, and is never run twice"));

@@ -310,8 +310,13 @@ impl Watch {
         // A listing may miss who forks and exits all the time. The kernel does not: as long as it knows of a child, there
         // is somebody.
         let bound = Instant::now() + INSISTENCE;
-        while !self.bell.childless && Instant::now() < bound && members.as_ref().is_ok_and(|members| !survived(members))
+        while !self.bell.childless && Instant::now() < bound && !members.as_ref().is_ok_and(|members| survived(members))
         {
+            if members.is_err() {
+                // Descriptors or memory may come back; an end is not recorded over the heads of the living for want of
+                // them.
+                self.signals.wait(Some(Instant::now() + Duration::from_millis(50)));
+            }
             members = self.hunt(Duration::ZERO, args.contain, owned);
         }
         match members {
