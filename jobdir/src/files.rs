@@ -211,7 +211,9 @@ pub fn remove_tree<P: ?Sized + NixPath>(dir: BorrowedFd<'_>, name: &P) -> io::Re
     let inner = match open_dir(dir, name) {
         Ok(inner) => inner,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(_) => return remove(dir, name),
+        // A file, or a link: what stands in the way of anything else is told as it is.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => return remove(dir, name),
+        Err(e) => return Err(e),
     };
     let mut listing = nix::dir::Dir::from_fd(open_dir(inner.as_fd(), ".")?)?;
     for entry in listing.iter() {

@@ -357,7 +357,8 @@ fn recorded(job: &Job) -> Option<State> {
 /// A claimed job may have begun and lost its owner since the first look.
 fn refreshed(job: &Job, mut live: Box<Live>, death: Death) -> (Box<Live>, Death) {
     live.owner = job.owner();
-    let begun = live.owner.is_some() || !matches!(job.pid(), Ok(None));
+    // What cannot be read proves no start.
+    let begun = live.owner.is_some() || matches!(job.pid(), Ok(Some(_)));
     (live, if begun { Death::WorkerDied } else { death })
 }
 
