@@ -45,11 +45,6 @@ pub fn whole(fields: &Fields<'_>, key: &str) -> Option<u64> {
     fields.get(key)?.get().parse().ok()
 }
 
-/// The value of a member as a number, where it is finite and not negative.
-pub fn number(fields: &Fields<'_>, key: &str) -> Option<f64> {
-    fields.get(key)?.get().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0)
-}
-
 /// Checks that `bytes` are exactly one JSON document, an object or an array, in UTF-8 without a byte order mark.
 /// A bare number or word is refused: it is what stray output looks like, not what an answer looks like.
 pub fn document(bytes: &[u8]) -> Result<&str, String> {
@@ -206,8 +201,5 @@ mod tests {
         let fields = fields("{\"t\":1,\"n\":\"x\",\"w\":-1,\"f\":1.5}").unwrap();
         assert_eq!(text(&fields, "t"), None);
         assert_eq!(whole(&fields, "w"), None);
-        assert_eq!(number(&fields, "w"), None);
-        assert_eq!(number(&fields, "f"), Some(1.5));
-        assert_eq!(number(&fields, "none"), None);
     }
 }
