@@ -1,5 +1,6 @@
 //! Asks the owner of a job to stop. It reaps its tree and records the end itself.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,7 +16,8 @@ use crate::word::Word;
 
 /// Asks for the end and returns. A claimed job that nobody has started ends at once; an end that came first stands.
 pub fn cancel(job: &Job) -> Result<(), Fail> {
-    let cannot = |status, why: &str| Err(Fail::new(status, format!("cannot cancel job {}: {why}", job.id)));
+    let cannot = |status, why: &str| Fail::new(status, format!("cannot cancel job {}: {why}", job.id));
+    let broken = |e: io::Error| cannot(Status::Broken, &reap::exit::reason(&e));
     // An owner is reached by its fingerprint, which it writes right after it has taken the lock.
     let patience = Instant::now() + Duration::from_secs(1);
     loop {
@@ -24,28 +26,25 @@ pub fn cancel(job: &Job) -> Result<(), Fail> {
             State::Live(live) => live,
             state => return state.failure("cancel", job).map_or(Ok(()), Err),
         };
-        if let Some(pin) = live.owner.as_ref().and_then(|owner| owner.pin(&Origin::here())) {
+        let here = Origin::here().map_err(broken)?;
+        if let Some(pin) = live.owner.as_ref().and_then(|owner| owner.pin(&here)) {
             match pin.signal(libc::SIGTERM) {
                 Ok(()) => return Ok(()),
                 Err(Errno::ESRCH) => continue,
-                Err(e) => return cannot(Status::No, &reap::exit::reason(&e.into())),
+                Err(e) => return Err(cannot(Status::No, &reap::exit::reason(&e.into()))),
             }
         }
         if live.word == Word::Claimed && live.owner.is_none() {
-            match Lock::take(job, Duration::ZERO) {
-                Ok(Some(_lock)) if job.owner().is_none() => {
-                    let end = End::new(Word::Failed, Reason::Cancelled, "cancelled before it was started".to_owned());
-                    return match commit::conclude(job, &live.meta, None, end) {
-                        Ok(Outcome::Won | Outcome::Lost) => Ok(()),
-                        Err(e) => cannot(Status::Broken, &reap::exit::reason(&e)),
-                    };
-                }
-                Ok(_) => {}
-                Err(e) => return cannot(Status::Broken, &reap::exit::reason(&e)),
+            let lock = Lock::take(job, Duration::ZERO).map_err(broken)?;
+            // Whoever had it until now may have begun the job.
+            if lock.is_some() && job.owner().map_err(|trouble| broken(trouble.into()))?.is_none() {
+                let end = End::new(Word::Failed, Reason::Cancelled, "cancelled before it was started".to_owned());
+                let (Outcome::Won | Outcome::Lost) = commit::conclude(job, &live.meta, None, end).map_err(broken)?;
+                return Ok(());
             }
         }
         if Instant::now() >= patience {
-            return cannot(Status::No, "its owner cannot be reached from here");
+            return Err(cannot(Status::No, "its owner cannot be reached from here"));
         }
         // The owner is between its lock and its fingerprint, which takes microseconds and gives no event.
         std::thread::sleep(Duration::from_millis(5));

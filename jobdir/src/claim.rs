@@ -90,7 +90,7 @@ fn build(root: &Root, hidden: &str, dir: File, mut order: Order<'_>) -> Result<C
         claim: id::random(16).map_err(cannot)?,
         name: order.name,
         windows: order.windows,
-        origin: Origin::to_record().map_err(cannot)?,
+        origin: Origin::here().map_err(cannot)?,
         claimed_at: here::wall(),
         claimed_monotonic: here::monotonic(),
         meta: order.meta,

@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, OFlag, renameat};
 use nix::unistd::linkat;
 
 use crate::files;
-use crate::job::Job;
+use crate::job::{Job, Trouble};
 use crate::meta::Meta;
 use crate::output;
 use crate::owner::Owner;
@@ -93,11 +93,15 @@ impl Reserve {
 /// on a publication would come too late to stand in the record.
 pub fn conclude(job: &Job, meta: &Meta, owner: Option<&Owner>, mut end: End) -> io::Result<Outcome> {
     let _closed = output::close(job);
-    end.log_bytes = job.log_bytes();
-    end.output = output::published(job, output::GREATEST_LIMIT).unwrap_or_else(|why| {
-        end.warnings.push(format!("the output is not valid: {why}"));
-        None
-    });
+    end.log_bytes = job.log_bytes()?;
+    end.progress_at = job.last_sign()?;
+    end.output = match output::published(job, output::GREATEST_LIMIT) {
+        Err(Trouble::Damaged(why)) => {
+            end.warnings.push(format!("the output is not valid: {why}"));
+            None
+        }
+        output => output?,
+    };
     commit(job, &end.to_json(&job.id, meta, owner), end.word, &mut Reserve::default())
 }
 

@@ -35,11 +35,10 @@ pub fn finish(job: &Job, verdict: Verdict) -> Result<(), Fail> {
     if job.record().map_err(|trouble| broken(trouble.text().to_owned()))?.is_some() {
         return Err(ended());
     }
-    let owner = job.owner();
+    let owner = job.owner().map_err(|trouble| broken(trouble.text().to_owned()))?;
     let warnings = end_remains(&meta, owner.as_ref()).map_err(|e| broken(reap::exit::reason(&e)))?;
     let mut end = End::new(verdict.word, Reason::Finished, verdict.error);
     end.exit_code = verdict.exit_code;
-    end.progress_at = job.last_sign();
     end.warnings = warnings;
     match commit::conclude(job, &meta, owner.as_ref(), end) {
         Ok(Outcome::Won) => Ok(()),
@@ -49,7 +48,7 @@ pub fn finish(job: &Job, verdict: Verdict) -> Result<(), Fail> {
 }
 
 fn end_remains(meta: &crate::meta::Meta, owner: Option<&Owner>) -> std::io::Result<Vec<String>> {
-    let here = Origin::here();
+    let here = Origin::here()?;
     if owner.map_or(&meta.origin, |owner| &owner.origin).seen_from(&here) != Relation::SameBoot {
         return Ok(Vec::new());
     }

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::sys::stat::FileStat;
+
 use crate::files;
 use crate::meta::Meta;
 use crate::owner::Owner;
@@ -34,7 +36,8 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    fn of(name: &str, error: &io::Error) -> Trouble {
+    /// That of a file.
+    pub fn of(name: &str, error: &io::Error) -> Trouble {
         let text = format!("cannot read {name}: {}", reap::exit::reason(error));
         if files::is_damage(error) { Trouble::Damaged(text) } else { Trouble::Unreadable(text) }
     }
@@ -43,6 +46,20 @@ impl Trouble {
     pub fn text(&self) -> &str {
         let (Trouble::Damaged(text) | Trouble::Unreadable(text)) = self;
         text
+    }
+}
+
+/// What could be read; `None` of what is damaged.
+pub fn undamaged<T>(read: Result<T, Trouble>) -> Result<Option<T>, Trouble> {
+    match read {
+        Err(Trouble::Damaged(_)) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+impl From<Trouble> for io::Error {
+    fn from(trouble: Trouble) -> io::Error {
+        io::Error::other(trouble.text().to_owned())
     }
 }
 
@@ -83,30 +100,38 @@ impl Job {
         Record::read(file, &self.id).map(Some).map_err(damaged)
     }
 
-    /// The owner's fingerprint; `None` where it cannot be read.
-    pub fn owner(&self) -> Option<Owner> {
-        Owner::read(&files::read(self.fd(), files::OWNER, files::SMALL).ok()?)
+    /// The owner's fingerprint; `None` where there is none, or half of one.
+    pub fn owner(&self) -> Result<Option<Owner>, Trouble> {
+        let file = files::read(self.fd(), files::OWNER, files::SMALL).map_err(|e| Trouble::of(files::OWNER, &e));
+        Ok(undamaged(file)?.and_then(|file| Owner::read(&file)))
     }
 
-    /// The owner's pid as it stands in `pid`; `None` where the file is empty or no number.
-    pub fn pid(&self) -> io::Result<Option<i32>> {
-        let file = files::read(self.fd(), files::PID, 64)?;
-        // What is no number was written by nobody of ours; it still says that somebody was here.
-        let number = std::str::from_utf8(&file).ok().and_then(|text| text.trim_ascii().parse().ok());
-        Ok(if file.trim_ascii().is_empty() { None } else { Some(number.unwrap_or(-1)) })
+    /// Whether somebody has signed `pid`. What is no number was written by nobody of ours; it still says that somebody
+    /// was here.
+    pub fn is_signed(&self) -> Result<bool, Trouble> {
+        match files::read(self.fd(), files::PID, 64) {
+            Ok(file) => Ok(!file.trim_ascii().is_empty()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => Ok(true),
+            Err(e) => Err(Trouble::Unreadable(format!("cannot read {}: {}", files::PID, reap::exit::reason(&e)))),
+        }
     }
 
     /// When the log or a progress stamp last changed, by the wall clock; `None` where nothing was ever said.
-    pub fn last_sign(&self) -> Option<Duration> {
-        let look = |name| files::look(self.fd(), name).ok().flatten().filter(files::is_file);
+    pub fn last_sign(&self) -> Result<Option<Duration>, Trouble> {
         // The claim made the log, empty: that was no sign.
-        let log = look(files::LOG).filter(|stat| stat.st_size > 0);
-        log.iter().chain(&look(files::PROGRESS)).map(files::changed).max()
+        let log = self.look(files::LOG)?.filter(|stat| stat.st_size > 0);
+        Ok([log, self.look(files::PROGRESS)?].iter().flatten().filter(|s| files::is_file(s)).map(files::changed).max())
     }
 
     /// The log's size.
-    pub fn log_bytes(&self) -> Option<u64> {
-        u64::try_from(files::look(self.fd(), files::LOG).ok()??.st_size).ok()
+    pub fn log_bytes(&self) -> Result<Option<u64>, Trouble> {
+        Ok(self.look(files::LOG)?.and_then(|stat| u64::try_from(stat.st_size).ok()))
+    }
+
+    fn look(&self, name: &str) -> Result<Option<FileStat>, Trouble> {
+        let why = |e: io::Error| Trouble::Unreadable(format!("cannot look at {name}: {}", reap::exit::reason(&e)));
+        files::look(self.fd(), name).map_err(why)
     }
 
     /// The text of the last progress stamp.

@@ -100,7 +100,7 @@ fn fits(row: &Row, filter: &Filter) -> bool {
 }
 
 fn row(job: &Job, state: State) -> Result<Option<Row>, String> {
-    let owner = job.owner();
+    let owner = job.owner().map_err(|trouble| trouble.text().to_owned())?;
     let record = || job.record().ok().flatten();
     let mut row = Row {
         id: job.id.clone(),

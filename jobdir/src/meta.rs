@@ -37,6 +37,8 @@ pub struct Origin {
     pub machine_id: Option<String>,
     /// This boot's random id.
     pub boot_id: Option<String>,
+    /// The pid namespace (namespaces(7)), inside which numbers mean the same.
+    pub pid_namespace: Option<u64>,
 }
 
 /// How another machine relates to this one.
@@ -51,16 +53,15 @@ pub enum Relation {
 }
 
 impl Origin {
-    /// This machine, now, to be written down. What cannot be read just now is an error: left out of a file, it would
-    /// make the job another machine's for ever.
-    pub fn to_record() -> io::Result<Origin> {
-        Ok(Origin { host: here::host(), machine_id: here::machine_id()?, boot_id: here::boot_id()? })
-    }
-
-    /// This machine, now, to compare with. What cannot be read proves nothing.
-    pub fn here() -> Origin {
-        let known = |id: io::Result<Option<String>>| id.unwrap_or(None);
-        Origin { host: here::host(), machine_id: known(here::machine_id()), boot_id: known(here::boot_id()) }
+    /// This machine, now. What cannot be read just now is an error: left out of a file, it would make the job another
+    /// machine's for ever, and left out of a comparison, it would make every job another machine's.
+    pub fn here() -> io::Result<Origin> {
+        Ok(Origin {
+            host: here::host(),
+            machine_id: here::machine_id()?,
+            boot_id: here::boot_id()?,
+            pid_namespace: here::pid_namespace()?,
+        })
     }
 
     /// How `self`, read from a file, relates to `here`. The boot id decides; the machine id (where both
@@ -83,6 +84,7 @@ impl Origin {
             .text("host", &self.host)
             .maybe_text("machine_id", self.machine_id.as_deref())
             .maybe_text("boot_id", self.boot_id.as_deref())
+            .value("pid_namespace", self.pid_namespace)
     }
 
     /// Reads its members.
@@ -91,6 +93,7 @@ impl Origin {
             host: json::text(fields, "host")?,
             machine_id: json::text(fields, "machine_id"),
             boot_id: json::text(fields, "boot_id"),
+            pid_namespace: json::whole(fields, "pid_namespace"),
         })
     }
 }
@@ -156,7 +159,12 @@ mod tests {
     use super::*;
 
     fn origin(host: &str, machine: Option<&str>, boot: Option<&str>) -> Origin {
-        Origin { host: host.into(), machine_id: machine.map(Into::into), boot_id: boot.map(Into::into) }
+        Origin {
+            host: host.into(),
+            machine_id: machine.map(Into::into),
+            boot_id: boot.map(Into::into),
+            pid_namespace: None,
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use reap::exit::{Fail, Status};
 
 use crate::files;
-use crate::job::Job;
+use crate::job::{Job, Trouble};
 use crate::json;
 use crate::settle::{self, State};
 
@@ -70,21 +70,23 @@ pub fn close(job: &Job) -> Option<File> {
 }
 
 /// The output on one line: what the command wrote to a standard output that is captured, else what was published;
-/// `None` where there is neither. The error says what is wrong with it.
-pub fn published(job: &Job, limit: u64) -> Result<Option<String>, String> {
+/// `None` where there is neither.
+pub fn published(job: &Job, limit: u64) -> Result<Option<String>, Trouble> {
     let read = |name: &str| match files::read(job.fd(), name, limit) {
         Ok(bytes) if bytes.is_empty() && name == files::STDOUT => Ok(None),
-        Ok(bytes) => json::document(&bytes).map(|text| Some(json::one_line(text).into_owned())),
+        Ok(bytes) => {
+            json::document(&bytes).map(|text| Some(json::one_line(text).into_owned())).map_err(Trouble::Damaged)
+        }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(reap::exit::reason(&e)),
+        Err(e) => Err(Trouble::of(name, &e)),
     };
     match read(files::STDOUT) {
         Ok(None) => read(files::OUTPUT),
-        Ok(output) => Ok(output),
         // Noise on standard output does not hide a document that was put.
-        Err(why) => match read(files::OUTPUT) {
-            Ok(Some(output)) => Ok(Some(output)),
-            _ => Err(format!("standard output: {why}")),
+        Err(Trouble::Damaged(why)) => match read(files::OUTPUT) {
+            Ok(None) | Err(Trouble::Damaged(_)) => Err(Trouble::Damaged(format!("standard output: {why}"))),
+            settled => settled,
         },
+        settled => settled,
     }
 }

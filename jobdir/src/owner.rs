@@ -15,7 +15,7 @@ use reap::process::{self, Pin, Proc};
 use reap::{duration, here};
 
 use crate::files;
-use crate::job::Job;
+use crate::job::{Job, Trouble};
 use crate::json::{self, Fields, Object};
 use crate::meta::{Origin, Relation};
 use crate::moment;
@@ -72,12 +72,15 @@ pub enum Hold {
 }
 
 /// Whether the job has a living owner.
-pub fn probe(job: &Job, owner: Option<&Owner>, here: &Origin) -> Hold {
+pub fn probe(job: &Job, owner: Option<&Owner>, here: &Origin) -> Result<Hold, Trouble> {
     let opened = files::open(job.fd(), files::PID, OFlag::O_RDONLY);
     match opened.map(File::from).and_then(|file| FileExt::try_lock_shared(&file)) {
-        Ok(()) => Hold::Free,
-        Err(e) if files::is_contended(&e) => Hold::Held,
-        Err(_) => owner.map_or(Hold::Unclear, |owner| owner.witness(here)),
+        Ok(()) => Ok(Hold::Free),
+        Err(e) if files::is_contended(&e) => Ok(Hold::Held),
+        Err(e) if lacks_locks(&e) || files::is_damage(&e) => {
+            Ok(owner.map_or(Hold::Unclear, |owner| owner.witness(here)))
+        }
+        Err(e) => Err(Trouble::Unreadable(format!("cannot probe {}: {}", files::PID, reap::exit::reason(&e)))),
     }
 }
 
@@ -86,10 +89,8 @@ pub fn probe(job: &Job, owner: Option<&Owner>, here: &Origin) -> Hold {
 pub struct Owner {
     /// The process.
     pub proc: Proc,
-    /// Its machine and boot.
+    /// Its machine and boot, and the pid namespace that its number belongs to.
     pub origin: Origin,
-    /// The pid namespace that its number belongs to.
-    pub pid_namespace: Option<u64>,
     /// How long the host had slept when it started.
     pub slept: Duration,
     /// When it started the job, by the wall clock.
@@ -107,8 +108,7 @@ impl Owner {
     pub fn here(command: String) -> io::Result<Owner> {
         Ok(Owner {
             proc: process::me()?,
-            origin: Origin::to_record()?,
-            pid_namespace: here::pid_namespace(),
+            origin: Origin::here()?,
             slept: here::slept(),
             started_at: here::wall(),
             started_monotonic: here::monotonic(),
@@ -122,7 +122,6 @@ impl Owner {
         let object = Object::new().value("version", Some(1)).raw("pid", &self.proc.pid.to_string());
         let object = self.origin.write(object.value("start", Some(self.proc.start)));
         object
-            .value("pid_namespace", self.pid_namespace)
             .value("slept_s", Some(duration::seconds(self.slept)))
             .text("started_at", &moment::rfc3339(self.started_at))
             .value("started_monotonic_s", Some(duration::seconds(self.started_monotonic)))
@@ -141,7 +140,6 @@ impl Owner {
         Some(Owner {
             proc: proc(pid("pid")?, "start")?,
             origin: Origin::read(&fields)?,
-            pid_namespace: json::whole(&fields, "pid_namespace"),
             slept: span(&fields, "slept_s")?,
             started_at: moment::parse(&json::text(&fields, "started_at")?)?,
             started_monotonic: span(&fields, "started_monotonic_s")?,
@@ -153,8 +151,8 @@ impl Owner {
     /// Whether its numbers mean here what they meant there.
     pub fn is_comparable(&self, here: &Origin) -> bool {
         self.origin.seen_from(here) == Relation::SameBoot
-            && self.pid_namespace.is_some()
-            && self.pid_namespace == here::pid_namespace()
+            && self.origin.pid_namespace.is_some()
+            && self.origin.pid_namespace == here.pid_namespace
     }
 
     /// A hold on the living owner; `None` where it has ended or cannot be told from here.
@@ -203,10 +201,11 @@ mod tests {
             assert_eq!((read.slept, read.started_monotonic), (owner.slept, owner.started_monotonic));
             assert_eq!(read.origin, owner.origin);
         }
-        assert!(owner.pin(&Origin::here()).is_some());
-        owner.pid_namespace = Some(1);
-        assert!(owner.pin(&Origin::here()).is_none(), "a number of another namespace is not ours to compare");
-        assert_eq!(owner.witness(&Origin::here()), Hold::Unclear);
+        let here = Origin::here().unwrap();
+        assert!(owner.pin(&here).is_some());
+        owner.origin.pid_namespace = Some(1);
+        assert!(owner.pin(&here).is_none(), "a number of another namespace is not ours to compare");
+        assert_eq!(owner.witness(&here), Hold::Unclear);
     }
 
     #[test]

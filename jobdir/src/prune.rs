@@ -13,7 +13,7 @@ use reap::exit::Fail;
 use reap::here;
 
 use crate::files;
-use crate::job::Job;
+use crate::job::{Job, undamaged};
 use crate::owner::Lock;
 use crate::root::{self, Root, ids};
 
@@ -43,9 +43,9 @@ pub fn prune(
         for id in ids(dir).map_err(cannot)? {
             let opened = root.job_in(dir, place, &id);
             let removed = opened.and_then(|job| match job {
-                Some(job) if may_go(&job, before) => {
+                Some(job) if may_go(&job, before)? => {
                     // Another prune may be at it, or be done with it.
-                    let Some(_busy) = busy(job.dir.try_clone()?) else { return Ok(false) };
+                    let Some(_busy) = busy(job.dir.try_clone()?)? else { return Ok(false) };
                     if !root.holds(&job)? {
                         return Ok(false);
                     }
@@ -75,17 +75,15 @@ pub fn prune(
 }
 
 /// Whether it has ended, and before then. What has died without a record is left to a sweep: here nothing is settled.
-fn may_go(job: &Job, before: Duration) -> bool {
-    let terminal = matches!(job.record(), Ok(Some(_))) || job.word().is_ok_and(|word| word.is_terminal());
-    terminal && ended(job).is_some_and(|ended| ended <= before)
-}
-
-fn ended(job: &Job) -> Option<Duration> {
-    match job.record() {
-        Ok(Some(record)) if record.ended_at.is_some() => record.ended_at,
+fn may_go(job: &Job, before: Duration) -> io::Result<bool> {
+    let record = undamaged(job.record())?.flatten();
+    let terminal = record.is_some() || undamaged(job.word())?.is_some_and(|word| word.is_terminal());
+    let ended = match record.and_then(|record| record.ended_at) {
         // Of a damaged one only the directory tells.
-        _ => files::look(job.fd(), files::STATUS).ok().flatten().map(|stat| files::changed(&stat)),
-    }
+        None => files::look(job.fd(), files::STATUS)?.map(|stat| files::changed(&stat)),
+        ended => ended,
+    };
+    Ok(terminal && ended.is_some_and(|ended| ended <= before))
 }
 
 /// Says whether it was removed: its name may stand for another claim by now.
@@ -98,9 +96,12 @@ fn remove_job(job: &Job, dir: BorrowedFd<'_>, delivered: BorrowedFd<'_>) -> io::
 }
 
 /// A directory's lock: held by whoever makes or removes it. `None`: somebody else is at it.
-fn busy(dir: OwnedFd) -> Option<File> {
+fn busy(dir: OwnedFd) -> io::Result<Option<File>> {
     let dir = File::from(dir);
-    FileExt::try_lock_exclusive(&dir).ok().map(|()| dir)
+    match FileExt::try_lock_exclusive(&dir) {
+        Err(e) if files::is_contended(&e) => Ok(None),
+        locked => locked.map(|()| Some(dir)),
+    }
 }
 
 /// Removes hidden directories that nobody is at work on: claims whose maker died, removals that were cut short.
@@ -111,12 +112,17 @@ fn remove_hidden(dir: BorrowedFd<'_>, trouble: &mut dyn FnMut(String)) {
         Vec::new()
     });
     for name in names.into_iter().filter(hidden) {
-        let Some(open) = files::open_dir(dir, name.as_str()).ok().and_then(busy) else { continue };
-        // A claim that was finished in the meantime has another name by now, and stays.
-        if let Err(e) = files::remove_tree(dir, name.as_str()) {
-            trouble(format!("cannot remove {name}: {}", reap::exit::reason(&e)));
+        let removed = files::open_dir(dir, name.as_str()).and_then(busy).and_then(|free| match free {
+            // A claim that was finished in the meantime has another name by now, and stays.
+            Some(_open) => files::remove_tree(dir, name.as_str()),
+            None => Ok(()),
+        });
+        match removed {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                trouble(format!("cannot remove {name}: {}", reap::exit::reason(&e)));
+            }
+            _ => {}
         }
-        drop(open);
     }
 }
 
@@ -137,7 +143,7 @@ fn tidy(root: &Root, dir: BorrowedFd<'_>, place: &'static str, trouble: &mut dyn
 fn tidy_job(job: &Job) -> io::Result<()> {
     let mut left = files::names(job.fd())?;
     left.retain(|name| name.starts_with(files::MAKING));
-    if left.is_empty() || !job.word().is_ok_and(|word| word.is_terminal()) {
+    if left.is_empty() || !undamaged(job.word())?.is_some_and(|word| word.is_terminal()) {
         return Ok(());
     }
     let Some(_lock) = Lock::take(job, Duration::ZERO)? else { return Ok(()) };

@@ -1,17 +1,15 @@
 //! The job root: found, judged safe, and opened once; everything inside is reached from its descriptors.
 
 use std::ffi::OsStr;
-use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
 use fs2::FileExt;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, RenameFlags, open, renameat2};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
-use nix::unistd::geteuid;
+use nix::unistd::{geteuid, mkdir};
 use reap::exit::{Fail, Status};
 
 use crate::files;
@@ -85,13 +83,7 @@ impl Root {
         if let Some(place) = place {
             judge_ancestors(&path, place.as_fd(), ".")?;
         }
-        if let Some(parent) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(|e| cannot(&e))?;
-        }
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(cannot(&e)),
-            _ => {}
-        }
+        make_with_parents(&path, 0o700).map_err(|e| cannot(&e.into()))?;
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         // Judged before anything is made in it: somebody else may have been there first.
         let dir = open(&path, flags, Mode::empty()).map_err(|e| cannot(&e.into()))?;
@@ -233,6 +225,18 @@ fn make(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     match mkdirat(dir, name, Mode::from_bits_truncate(0o755)) {
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// Makes a directory; those above it that are missing get mode 0755. What is there already is for the caller to judge.
+fn make_with_parents(path: &Path, mode: u32) -> Result<(), Errno> {
+    let make = || match mkdir(path, Mode::from_bits_truncate(mode)) {
+        Err(Errno::EEXIST) => Ok(()),
+        made => made,
+    };
+    match (make(), path.parent()) {
+        (Err(Errno::ENOENT), Some(parent)) => make_with_parents(parent, 0o755).and_then(|()| make()),
+        (made, _) => made,
     }
 }
 

@@ -4,6 +4,7 @@
 //! are settled side by side: the leftovers of all dead ones get one grace together, and all suspicious owners are
 //! asked at once.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
@@ -47,6 +48,15 @@ pub enum State {
     Foreign,
 }
 
+impl From<Trouble> for State {
+    fn from(trouble: Trouble) -> State {
+        match trouble {
+            Trouble::Damaged(why) => State::Damaged(why),
+            Trouble::Unreadable(why) => State::Unclear(why),
+        }
+    }
+}
+
 impl State {
     /// The failure of whoever needs to know how the job stands and cannot; `None` where it can be known.
     pub fn failure(&self, verb: &str, job: &Job) -> Option<Fail> {
@@ -72,6 +82,8 @@ pub struct Live {
     pub overdue: bool,
     /// How long until it has to be looked at again even if nothing happens; `None`: never.
     pub due: Option<Duration>,
+    /// How long its owner has been at work; since its claim where it has none.
+    pub age: Duration,
     /// How long nothing has been heard of it.
     pub silent: Duration,
 }
@@ -83,6 +95,15 @@ enum Finding {
     Suspect(Box<Live>, Pin),
 }
 
+impl From<Trouble> for Finding {
+    fn from(trouble: Trouble) -> Finding {
+        Finding::Settled(trouble.into())
+    }
+}
+
+/// This machine, read for the first job that has to be judged.
+type Here = LazyCell<io::Result<Origin>>;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Death {
     NeverStarted,
@@ -91,13 +112,13 @@ enum Death {
 
 /// Settles each job and says how it stands then, in the same order.
 pub fn settle(jobs: &[&Job]) -> Vec<State> {
-    let here = Origin::here();
+    let here = Here::new(Origin::here);
     let mut states: Vec<Option<State>> = Vec::with_capacity(jobs.len());
     let mut dead = Vec::new();
     let mut suspects = Vec::new();
     for (index, job) in jobs.iter().enumerate() {
         states.push(None);
-        match look(job, &here) {
+        match look(job, &here).unwrap_or_else(Finding::from) {
             Finding::Settled(state) => states[index] = Some(state),
             // The one that we belong to is not ours to judge: its owner would wait for us.
             Finding::Dead(live, _) | Finding::Suspect(live, _) if is_ours(&live) => {
@@ -111,14 +132,16 @@ pub fn settle(jobs: &[&Job]) -> Vec<State> {
         match state {
             Some(state) => states[index] = Some(state),
             // Its owner ended while it was asked: now there is something to see.
-            None => match look(jobs[index], &here) {
+            None => match look(jobs[index], &here).unwrap_or_else(Finding::from) {
                 Finding::Settled(state) => states[index] = Some(state),
                 Finding::Dead(live, death) => dead.push((index, live, death)),
                 Finding::Suspect(live, _) => states[index] = Some(State::Live(live)),
             },
         }
     }
-    for (index, state) in bury(jobs, dead, &here) {
+    // Nobody was found to be dead without it.
+    let dead = here.as_ref().map(|here| bury(jobs, dead, here)).unwrap_or_default();
+    for (index, state) in dead {
         states[index] = Some(state);
     }
     states.into_iter().map(|state| state.unwrap_or(State::Foreign)).collect()
@@ -129,71 +152,66 @@ pub fn settle_one(job: &Job) -> State {
     settle(&[job]).pop().unwrap_or(State::Foreign)
 }
 
-fn look(job: &Job, here: &Origin) -> Finding {
+fn look(job: &Job, here: &Here) -> Result<Finding, Trouble> {
     let word = job.word();
     if let Ok(word) = word
         && word.is_terminal()
     {
-        return Finding::Settled(match job.record() {
-            Ok(Some(record)) => State::Ended(record.word),
-            Ok(None) => State::Damaged(format!("its status is {word}, and there is no {}", files::RESULT)),
-            Err(Trouble::Damaged(why)) => State::Damaged(why),
-            Err(Trouble::Unreadable(why)) => State::Unclear(why),
-        });
+        return Ok(Finding::Settled(match job.record()? {
+            Some(record) => State::Ended(record.word),
+            None => State::Damaged(format!("its status is {word}, and there is no {}", files::RESULT)),
+        }));
     }
     if let Some(state) = recorded(job) {
-        return Finding::Settled(state);
+        return Ok(Finding::Settled(state));
     }
+    let unknown = |e: &io::Error| Trouble::Unreadable(format!("cannot tell which boot this is: {}", reason(e)));
+    let here = here.as_ref().map_err(unknown)?;
     let meta = match job.meta() {
         Ok(meta) => meta,
-        Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
+        Err(Trouble::Damaged(_)) if job.is_foreign() => return Ok(Finding::Settled(State::Foreign)),
         Err(Trouble::Damaged(why)) => {
-            return Finding::Settled(match owner::probe(job, job.owner().as_ref(), here) {
-                _ if job.is_foreign() => State::Foreign,
+            return match owner::probe(job, job.owner()?.as_ref(), here)? {
                 // Its owner knows what it has read, and may still end it well.
-                Hold::Held => State::Unclear(format!("{why}; its owner lives")),
-                Hold::Free | Hold::Unclear => State::Damaged(why),
-            });
+                Hold::Held => Err(Trouble::Unreadable(format!("{why}; its owner lives"))),
+                Hold::Free | Hold::Unclear => Err(Trouble::Damaged(why)),
+            };
         }
+        Err(unreadable) => return Err(unreadable),
     };
     let word = match word {
-        Err(Trouble::Unreadable(why)) => return Finding::Settled(State::Unclear(why)),
         // The view may have been lost in a power cut; `pid` tells what it was.
         Err(Trouble::Damaged(_)) => None,
-        Ok(word) => Some(word),
+        word => Some(word?),
     };
     judge(job, word, meta, here)
 }
 
 /// A job without a record: does it live, and is it well?
-fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Finding {
-    let signed = match job.pid() {
-        Ok(pid) => pid.is_some(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
-        Err(e) => return Finding::Settled(State::Unclear(format!("cannot read {}: {}", files::PID, reason(&e)))),
-    };
-    let owner = job.owner();
+fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Result<Finding, Trouble> {
+    let signed = job.is_signed()?;
+    let owner = job.owner()?;
     let word = word.unwrap_or(if signed { Word::Running } else { Word::Claimed });
     let started = word == Word::Running || signed;
     let origin = owner.as_ref().map_or(&meta.origin, |owner| &owner.origin);
     let relation = origin.seen_from(here);
-    let silent = silence(job, &meta, owner.as_ref(), here);
     let hold = match relation {
         Relation::Elsewhere => Hold::Unclear,
         Relation::EarlierBoot => Hold::Free,
-        Relation::SameBoot => owner::probe(job, owner.as_ref(), here),
+        Relation::SameBoot => owner::probe(job, owner.as_ref(), here)?,
     };
+    let age = owner.as_ref().map_or_else(|| meta.age(relation), |owner| owner.age(here));
+    let silent = silence(job.last_sign()?, age, owner.as_ref());
     let (overdue, due) = if started {
-        let age = owner.as_ref().map_or_else(|| meta.age(relation), |owner| owner.age(here));
         nearest(&[(meta.windows.silence, silent), (meta.windows.age, age)])
     } else {
-        nearest(&[(meta.windows.start, meta.age(relation))])
+        nearest(&[(meta.windows.start, age)])
     };
-    let live = Live { word, meta, owner, overdue, due, silent };
+    let live = Live { word, meta, owner, overdue, due, age, silent };
     let death = if started || relation == Relation::EarlierBoot { Death::WorkerDied } else { Death::NeverStarted };
     let owned = live.owner.as_ref().filter(|owner| owner.is_comparable(here));
     let gone = owned.is_some_and(|owner| owner.witness(here) == Hold::Free);
-    match hold {
+    Ok(match hold {
         Hold::Free if overdue || death == Death::WorkerDied => Finding::Dead(Box::new(live), death),
         // The lock outlives its owner in a child that is between fork and exec, and a settler has it for a while:
         // whoever is gone is settled as soon as the lock can be had.
@@ -203,7 +221,7 @@ fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Finding {
         }
         // One that cannot be asked is listed, never judged.
         _ => Finding::Settled(State::Live(Box::new(live))),
-    }
+    })
 }
 
 /// Whether one of the windows is over, and otherwise how long until the nearest is.
@@ -215,15 +233,11 @@ fn nearest(windows: &[(Option<Duration>, Duration)]) -> (bool, Option<Duration>)
     (overdue, due)
 }
 
-/// How long nothing has been heard: never longer than the job has existed, whatever a stepped wall clock says, and
-/// without the time that the host slept.
-fn silence(job: &Job, meta: &Meta, owner: Option<&Owner>, here: &Origin) -> Duration {
-    let bound = owner.map_or_else(|| meta.age(meta.origin.seen_from(here)), |owner| owner.age(here));
+/// How long nothing has been heard: never longer than its age, whatever a stepped wall clock says, and without the
+/// time that the host slept.
+fn silence(sign: Option<Duration>, age: Duration, owner: Option<&Owner>) -> Duration {
     let slept = owner.map_or(Duration::ZERO, |owner| reap::here::slept().saturating_sub(owner.slept));
-    match job.last_sign() {
-        Some(sign) => bound.min(reap::here::wall().saturating_sub(sign).saturating_sub(slept)),
-        None => bound,
-    }
+    sign.map_or(age, |sign| age.min(reap::here::wall().saturating_sub(sign).saturating_sub(slept)))
 }
 
 /// Asks all suspicious owners at once. `None` for one that ended meanwhile.
@@ -284,9 +298,7 @@ fn believed(mut live: Box<Live>) -> Box<Live> {
 
 fn wedged(job: &Job, live: Live) -> State {
     let text = format!("its owner lives, and gave no answer within {} s", ANSWER_WITHIN.as_secs());
-    let mut end = End::new(Word::Unknown, Reason::Wedged, text);
-    end.progress_at = job.last_sign();
-    write_down(job, end, &live)
+    write_down(job, End::new(Word::Unknown, Reason::Wedged, text), &live)
 }
 
 /// Records the deaths, once nothing is left of the dead.
@@ -302,10 +314,10 @@ fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> V
                 // Under the lock, look again: who held it before may have ended the job, or begun it.
                 Ok(Some(lock)) => match recorded(jobs[index]) {
                     Some(state) => states.push((index, state)),
-                    None => {
-                        let (live, death) = refreshed(jobs[index], live, death);
-                        held.push((index, live, death, lock));
-                    }
+                    None => match refreshed(jobs[index], live, death) {
+                        Ok((live, death)) => held.push((index, live, death, lock)),
+                        Err(trouble) => states.push((index, trouble.into())),
+                    },
                 },
                 Ok(None) if !late => waiting.push((index, live, death)),
                 Ok(None) => states.push((index, State::Live(Box::new(Live { due: Some(IN_HANDS), ..*live })))),
@@ -349,17 +361,15 @@ fn recorded(job: &Job) -> Option<State> {
             Ok(()) => State::Ended(record.word),
             Err(e) => State::Unclear(format!("cannot sync its directory: {}", reason(&e))),
         },
-        Err(Trouble::Damaged(why)) => State::Damaged(why),
-        Err(Trouble::Unreadable(why)) => State::Unclear(why),
+        Err(trouble) => trouble.into(),
     })
 }
 
 /// A claimed job may have begun and lost its owner since the first look.
-fn refreshed(job: &Job, mut live: Box<Live>, death: Death) -> (Box<Live>, Death) {
-    live.owner = job.owner();
-    // What cannot be read proves no start.
-    let begun = live.owner.is_some() || matches!(job.pid(), Ok(Some(_)));
-    (live, if begun { Death::WorkerDied } else { death })
+fn refreshed(job: &Job, mut live: Box<Live>, death: Death) -> Result<(Box<Live>, Death), Trouble> {
+    live.owner = job.owner()?;
+    let begun = live.owner.is_some() || job.is_signed()?;
+    Ok((live, if begun { Death::WorkerDied } else { death }))
 }
 
 fn record_death(job: &Job, live: Live, death: Death, survivors: Vec<String>) -> State {
@@ -371,7 +381,6 @@ fn record_death(job: &Job, live: Live, death: Death, survivors: Vec<String>) -> 
         Death::WorkerDied => (Reason::WorkerDied, "its watchdog died before it could record an end".to_owned()),
     };
     let mut end = End::new(Word::Unknown, reason, text);
-    end.progress_at = if death == Death::WorkerDied { job.last_sign() } else { None };
     end.warnings = survivors;
     write_down(job, end, &live)
 }

@@ -142,8 +142,8 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
 
 /// How long the caller of a started job should still wait; `None`: for ever.
 fn caller_left(live: &Live) -> Option<Duration> {
-    let owner = live.owner.as_ref()?;
-    Some(live.meta.windows.deadline?.saturating_sub(owner.age(&crate::meta::Origin::here())))
+    live.owner.as_ref()?;
+    Some(live.meta.windows.deadline?.saturating_sub(live.age))
 }
 
 fn conclude(jobs: &[(Root, Job)], answers: &[Answer], order: &Order) -> Result<Status, Fail> {

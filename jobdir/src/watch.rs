@@ -34,7 +34,7 @@ impl Watch {
     /// A watch on nothing yet.
     pub fn new() -> io::Result<Watch> {
         let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        Ok(Watch { events, pins: Vec::new(), due: None, here: Origin::here() })
+        Ok(Watch { events, pins: Vec::new(), due: None, here: Origin::here()? })
     }
 
     /// Watches a directory for names that arrive or go. To be called before the look that the wait depends on:

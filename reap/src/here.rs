@@ -31,8 +31,13 @@ pub fn host() -> String {
 }
 
 /// The inode of our pid namespace (namespaces(7)): numbers mean the same only inside one.
-pub fn pid_namespace() -> Option<u64> {
-    fs::metadata("/proc/self/ns/pid").ok().map(|ns| ns.ino())
+/// `None` where there is none to tell of.
+pub fn pid_namespace() -> io::Result<Option<u64>> {
+    match fs::metadata("/proc/self/ns/pid") {
+        Ok(namespace) => Ok(Some(namespace.ino())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Time since boot without the time that the host has slept. It never steps.

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 
 use jobdir::files;
 use jobdir::id;
-use jobdir::job::Job;
+use jobdir::job::{Job, Trouble, undamaged};
 use jobdir::json;
 use jobdir::root::Root;
 use jobdir::settle::{self, State};
@@ -68,42 +68,45 @@ impl Named {
     }
 
     fn acknowledge(&self, roots: &[Root]) -> Result<(), String> {
-        let wrong = |e: io::Error| format!("job {}: {}", self.id, reason(&e));
-        let mut why = format!("job {}: there is no such job", self.id);
+        let wrong = |why: &str| format!("job {}: {why}", self.id);
+        let failed = |e: io::Error| wrong(&reason(&e));
+        let mut why = wrong("there is no such job");
         for root in roots {
-            let Some(job) = root.job(&self.id).map_err(wrong)? else { continue };
-            if !self.means(&job) {
-                why = format!("job {}: the line is of another claim of this id", self.id);
+            let Some(job) = root.job(&self.id).map_err(failed)? else { continue };
+            if !self.means(&job).map_err(|trouble| wrong(trouble.text()))? {
+                why = wrong("the line is of another claim of this id");
                 continue;
             }
             if job.delivered {
                 return Ok(());
             }
-            if !has_ended(&job) {
-                why = format!("job {}: it has not ended", self.id);
+            if let Some(not_yet) = not_ended(&job) {
+                why = wrong(&not_yet);
                 continue;
             }
             // Where its name stands for another claim by now, nothing moves, and this one is gone.
-            root.acknowledge(&job).map_err(wrong)?;
+            root.acknowledge(&job).map_err(failed)?;
             return Ok(());
         }
         Err(why)
     }
 
-    fn means(&self, job: &Job) -> bool {
-        match &self.claim {
-            Claim::Any => true,
-            // What was emitted is the claim of the record, or of meta.json where the record cannot be read.
-            Claim::Token(token) => {
-                let meta = job.meta().ok().map(|meta| meta.claim);
-                *token == meta || job.record().ok().flatten().is_some_and(|record| Some(record.claim) == *token)
-            }
-        }
+    fn means(&self, job: &Job) -> Result<bool, Trouble> {
+        let Claim::Token(token) = &self.claim else { return Ok(true) };
+        // What was emitted is the claim of the record, or of meta.json where the record is damaged.
+        let meta = undamaged(job.meta())?.map(|meta| meta.claim);
+        Ok(meta == *token || undamaged(job.record())?.flatten().is_some_and(|record| Some(record.claim) == *token))
     }
 }
 
-/// Whether there is something to deliver: an end, or damage that was emitted as one.
-fn has_ended(job: &Job) -> bool {
-    job.word().is_ok_and(|word| word.is_terminal())
-        || matches!(settle::settle_one(job), State::Ended(_) | State::Damaged(_))
+/// Why there is nothing to deliver; `None`: an end, or damage that was emitted as one.
+fn not_ended(job: &Job) -> Option<String> {
+    if job.word().is_ok_and(|word| word.is_terminal()) {
+        return None;
+    }
+    match settle::settle_one(job) {
+        State::Ended(_) | State::Damaged(_) => None,
+        State::Unclear(why) => Some(why),
+        State::Live(_) | State::Foreign => Some("it has not ended".to_owned()),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use detach::exec::{Prepared, Refusal, clean_signals};
@@ -46,7 +46,7 @@ pub struct Starting {
 pub fn start(setting: &Setting<'_>) -> Result<Starting, Fail> {
     let prepared = Prepared::new(setting.command, setting.environment).map_err(refused)?;
     let cannot = |verb: &str, e: Errno| Fail::cannot(verb, "the command", &e.into());
-    let (told, pipe) = pipe2(OFlag::O_CLOEXEC).map_err(|e| cannot("start", e))?;
+    let (told, pipe) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(|e| cannot("start", e))?;
     let parent = getpid().as_raw();
     let mut house = setting.contain.then(House::new).transpose()?;
     let pid = match &mut house {
@@ -75,13 +75,16 @@ impl Starting {
         self.told.as_fd()
     }
 
-    /// Takes in what was told, and says whether the command runs; the failure is its refusal, or that it could not be
+    /// Takes in what was told so far, and says whether the command runs; the failure is its refusal, or that it could not be
     /// contained. Its zombie is left to the caller.
     pub fn has_begun(&mut self) -> Result<bool, Fail> {
         let mut told = Pair::default();
-        if self.told.read_exact(&mut told).is_err() {
+        match self.told.read_exact(&mut told) {
+            Ok(()) => {}
             // The exec has closed the pipe.
-            return Ok(true);
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(true),
+            // Nothing yet; and a pipe that cannot be read just now tells it later.
+            Err(_) => return Ok(false),
         }
         match Step::read(told) {
             (Step::Exec, errno) => Err(refused(self.prepared.refusal(errno, None))),

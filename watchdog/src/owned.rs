@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fs2::FileExt;
 use jobdir::commit::{self, Outcome, Reserve};
 use jobdir::files;
-use jobdir::job::Job;
+use jobdir::job::{Job, Trouble};
 use jobdir::json;
 use jobdir::meta::{Meta, Origin, Relation};
 use jobdir::output;
@@ -59,19 +59,17 @@ impl Owned {
     pub fn take(job: Job, command: &[OsString]) -> Result<Owned, Fail> {
         let broken = |verb: &str, e: io::Error| Fail::cannot(verb, format_args!("job {}", job.id), &e);
         let taken = |why: &str| Fail::new(Status::Taken, format!("cannot own job {}: {why}", job.id));
-        let meta = job
-            .meta()
-            .map_err(|trouble| Fail::new(Status::Broken, format!("cannot own job {}: {}", job.id, trouble.text())))?;
+        let unusable =
+            |trouble: Trouble| Fail::new(Status::Broken, format!("cannot own job {}: {}", job.id, trouble.text()));
+        let meta = job.meta().map_err(unusable)?;
         let lock = Lock::take(&job, Duration::from_secs(1)).map_err(|e| broken("lock", e))?;
         let lock = lock.ok_or_else(|| taken("it has an owner"))?;
-        let word = job
-            .word()
-            .map_err(|trouble| Fail::new(Status::Broken, format!("cannot own job {}: {}", job.id, trouble.text())))?;
+        let word = job.word().map_err(unusable)?;
         // A power cut may have lost every trace of an owner: what was claimed before the last boot may have run.
-        let rebooted = meta.origin.seen_from(&Origin::here()) == Relation::EarlierBoot;
-        if rebooted
+        let here = Origin::here().map_err(|e| broken("judge", e))?;
+        if meta.origin.seen_from(&here) == Relation::EarlierBoot
             || word != Word::Claimed
-            || job.pid().map_err(|e| broken("read", e))?.is_some()
+            || job.is_signed().map_err(unusable)?
             || is_recorded(&job)?
         {
             drop(lock);
@@ -218,7 +216,14 @@ impl Owned {
     ) -> Result<u8, Fail> {
         // From here on a publication would come too late to stand in the record.
         let _closed = output::close(&self.job);
-        let output = output::published(&self.job, args.max_output);
+        let deadline = Instant::now() + PATIENCE;
+        let output = loop {
+            match output::published(&self.job, args.max_output) {
+                // That it cannot be read just now says nothing of the command's work.
+                Err(Trouble::Unreadable(_)) if Instant::now() < deadline => self.bide(pause),
+                read => break read.map_err(|trouble| trouble.text().to_owned()),
+            }
+        };
         let required = if args.require_output { Some("there is no output") } else { None };
         let invalid = match &output {
             Err(why) => Some(why.as_str()),
@@ -259,7 +264,7 @@ impl Owned {
             None => (None, None),
         };
         (end.ended_at, end.ran, end.progress_at) = (moment.at, Some(moment.ran), moment.last_sign);
-        end.log_bytes = self.job.log_bytes();
+        end.log_bytes = self.job.log_bytes().unwrap_or_default();
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) {
             let spent = |time: nix::sys::time::TimeVal| {
                 Duration::from_micros(u64::try_from(nix::sys::time::TimeValLike::num_microseconds(&time)).unwrap_or(0))
@@ -288,6 +293,12 @@ impl Owned {
         }
     }
 
+    /// Lets a second pass, in which we still answer.
+    fn bide(&self, pause: &mut dyn FnMut()) {
+        pause();
+        self.answer();
+    }
+
     /// Commits the record. What fails is tried again for a minute; a disk with room for the record alone gets
     /// the record alone. A commit that loses leaves its record beside the one that stands.
     fn commit(&mut self, mut end: End, pause: &mut dyn FnMut()) -> Result<Outcome, Fail> {
@@ -309,10 +320,7 @@ impl Owned {
                 Err(e) if Instant::now() >= deadline || self.is_gone() => {
                     return Err(Fail::cannot("record the end of job", &self.job.id, &e));
                 }
-                Err(_) => {
-                    pause();
-                    self.answer();
-                }
+                Err(_) => self.bide(pause),
             }
         }
     }
@@ -329,7 +337,7 @@ pub struct Ended {
 impl Ended {
     /// Now.
     pub fn now(owned: &Owned) -> Ended {
-        Ended { at: here::wall(), ran: owned.began.elapsed(), last_sign: owned.job.last_sign() }
+        Ended { at: here::wall(), ran: owned.began.elapsed(), last_sign: owned.job.last_sign().unwrap_or_default() }
     }
 }
 

@@ -18,7 +18,7 @@ use reap::tree::Table;
 
 use crate::args::Args;
 use crate::bell::{Bell, Exit, Signals};
-use crate::delegate::{self, Inherited, Setting};
+use crate::delegate::{self, Inherited, Setting, Starting};
 use crate::hollow::Hollow;
 use crate::owned::{Ended, Owned};
 use crate::ready::{self, Ready};
@@ -67,6 +67,7 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
         silence: None,
         hollow: None,
         hard: None,
+        unbegun: None,
         grace: args.grace,
         root_first: args.root_first,
     };
@@ -83,6 +84,8 @@ struct Watch {
     hollow: Option<Hollow>,
     /// The hard limit and its moment.
     hard: Option<(Duration, Instant)>,
+    /// A command whose exec was still going on when a window ended.
+    unbegun: Option<Starting>,
     grace: Duration,
     root_first: bool,
 }
@@ -142,7 +145,7 @@ impl Watch {
         if let Some(missing) = self.begin(&setting, (args.idle, args.hard), ears, (ready, None))? {
             complain("watchdog", &format!("warning: {missing}"));
         }
-        let verdict = self.verdict(None);
+        let verdict = self.verdict(None)?;
         for survivor in self.reap(verdict, args, None) {
             complain("watchdog", &format!("warning: {survivor}"));
         }
@@ -187,16 +190,19 @@ impl Watch {
                 self.begin(&setting, (idle, hard), ears, (ready, Some(&owned)))
             },
         );
-        match started {
-            Ok(missing) => missing.into_iter().for_each(|text| owned.warn(text)),
+        let verdict = started.and_then(|missing| {
+            missing.into_iter().for_each(|text| owned.warn(text));
+            owned.started(self.bell.command);
+            self.verdict(Some(&owned))
+        });
+        let verdict = match verdict {
+            Ok(verdict) => verdict,
             Err(fail) => {
                 self.attend(Some(&owned));
                 owned.spawn_failed(&fail.text, &mut || self.pause())?;
                 return Err(fail);
             }
-        }
-        owned.started(self.bell.command);
-        let verdict = self.verdict(Some(&owned));
+        };
         let moment = Ended::now(&owned);
         let survivors = self.reap(verdict, args, Some(&owned));
         self.hollow.take().and_then(Hollow::finish).into_iter().for_each(|text| owned.warn(text));
@@ -219,15 +225,11 @@ impl Watch {
         let mut starting = delegate::start(setting)?;
         (self.bell.command, self.bell.report) = (starting.pid, starting.report.take());
         let until = self.next();
-        loop {
-            if process::readable(starting.fd()) {
-                if starting.has_begun()? {
-                    break;
-                }
-                continue;
-            }
+        while !starting.has_begun()? {
             if self.bell.cancelled.is_some() || until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(starting.missing);
+                let missing = starting.missing.take();
+                self.unbegun = Some(starting);
+                return Ok(missing);
             }
             self.signals.wait_also(Some(starting.fd()), until);
             self.attend(owned);
@@ -253,12 +255,13 @@ impl Watch {
         }
     }
 
-    /// Sleeps until something happens, looks, and decides.
-    fn verdict(&mut self, owned: Option<&Owned>) -> Verdict {
+    /// Sleeps until something happens, looks, and decides. The failure is that of an exec that took so long.
+    fn verdict(&mut self, owned: Option<&Owned>) -> Result<Verdict, Fail> {
         loop {
             self.bell.attend(&self.signals);
             if self.bell.ended.is_some() {
-                return Verdict::Natural;
+                self.unbegun.as_mut().map_or(Ok(true), Starting::has_begun)?;
+                return Ok(Verdict::Natural);
             }
             if std::mem::take(&mut self.bell.continued) {
                 self.silence.iter_mut().for_each(Silence::restart);
@@ -268,28 +271,28 @@ impl Watch {
                 self.hard.map(|(hard, at)| (hard, if at.elapsed() > ASLEEP { Instant::now() + hard } else { at }));
             // Looked at whenever we are awake: whoever settled the job in the meantime thinks that we are dead.
             if owned.is_some_and(Owned::is_lost) {
-                return Verdict::Lost;
+                return Ok(Verdict::Lost);
             }
             if let Some(signal) = self.bell.cancelled {
-                return Verdict::Cancelled(signal);
+                return Ok(Verdict::Cancelled(signal));
             }
             if std::mem::take(&mut self.bell.rang)
                 && let Some(hollow) = &mut self.hollow
                 && let Err(e) = hollow.look(self.silence.as_mut())
             {
-                return Verdict::LogLimit(e);
+                return Ok(Verdict::LogLimit(e));
             }
             if let Some((hard, at)) = self.hard
                 && Instant::now() >= at
             {
-                return Verdict::Hard(hard);
+                return Ok(Verdict::Hard(hard));
             }
             let looked = std::mem::take(&mut self.bell.asked);
             let quiet = self.silence.as_mut().filter(|silence| looked || Instant::now() >= silence.until());
             if let Some(silence) = quiet
                 && silence.is_over()
             {
-                return Verdict::Idle(silence.window());
+                return Ok(Verdict::Idle(silence.window()));
             }
             if looked && let Some(owned) = owned {
                 owned.answer();
