@@ -19,7 +19,7 @@ use crate::id;
 use crate::job::Job;
 use crate::json::{self, Object};
 use crate::meta::{Meta, Origin};
-use crate::root::{Root, rename_new};
+use crate::root::{Root, remove_job, rename_new};
 use crate::settle::{self, State};
 use crate::windows::Windows;
 use crate::word::Word;
@@ -174,9 +174,8 @@ fn store(dir: &impl AsFd, from: &mut dyn Read) -> io::Result<()> {
 
 /// Takes back a claim whose id never reached the caller.
 pub fn withdraw(root: &Root, job: &Job) -> io::Result<()> {
-    let hidden = files::hidden(files::PRUNING)?;
-    rename_new(root.jobs.as_fd(), &job.id, root.jobs.as_fd(), &hidden)?;
-    files::remove_tree(root.jobs.as_fd(), hidden.as_str())
+    let delivered = root.delivered_made().map_err(|fail| io::Error::other(fail.text))?;
+    remove_job(job, root.jobs.as_fd(), delivered.as_fd()).map(drop)
 }
 
 /// The `meta` of a claim: the members of a file, and `K=V` pairs, whose values are strings. A key given

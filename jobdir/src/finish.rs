@@ -6,8 +6,7 @@ use reap::exit::{Fail, Status};
 
 use crate::commit::{self, Outcome};
 use crate::job::Job;
-use crate::meta::{Origin, Relation};
-use crate::owner::{Lock, Owner};
+use crate::owner::Lock;
 use crate::record::{End, Reason};
 use crate::settle;
 use crate::word::Word;
@@ -36,7 +35,7 @@ pub fn finish(job: &Job, verdict: Verdict) -> Result<(), Fail> {
         return Err(ended());
     }
     let owner = job.owner().map_err(|trouble| broken(trouble.text().to_owned()))?;
-    let warnings = end_remains(&meta, owner.as_ref()).map_err(|e| broken(reap::exit::reason(&e)))?;
+    let warnings = settle::end_remains_of(&meta, owner.as_ref()).map_err(|e| broken(reap::exit::reason(&e)))?;
     let mut end = End::new(verdict.word, Reason::Finished, verdict.error);
     end.exit_code = verdict.exit_code;
     end.warnings = warnings;
@@ -45,14 +44,4 @@ pub fn finish(job: &Job, verdict: Verdict) -> Result<(), Fail> {
         Ok(Outcome::Lost) => Err(ended()),
         Err(e) => Err(broken(reap::exit::reason(&e))),
     }
-}
-
-fn end_remains(meta: &crate::meta::Meta, owner: Option<&Owner>) -> std::io::Result<Vec<String>> {
-    let here = Origin::here()?;
-    if owner.map_or(&meta.origin, |owner| &owner.origin).seen_from(&here) != Relation::SameBoot {
-        return Ok(Vec::new());
-    }
-    let remains = settle::Remains::of(meta, owner, &here);
-    let left = settle::end_remains(&[remains], meta.windows.grace)?;
-    Ok(left.into_iter().map(|(_, warning)| warning).collect())
 }

@@ -15,7 +15,9 @@ use reap::here;
 use crate::files;
 use crate::job::{Job, undamaged};
 use crate::owner::Lock;
+use crate::record::Reason;
 use crate::root::{self, Root, ids};
+use crate::settle;
 
 /// What may go.
 pub struct Order {
@@ -51,7 +53,11 @@ pub fn prune(
                     }
                     // A wedged owner may still hold it: its tree has not ended.
                     let Some(_lock) = Lock::take(&job, Duration::ZERO)? else { return Ok(false) };
-                    if order.dry_run { Ok(true) } else { remove_job(&job, dir, delivered.unwrap_or(dir)) }
+                    if order.dry_run {
+                        return Ok(true);
+                    }
+                    end_orphans(&job)?;
+                    root::remove_job(&job, dir, delivered.unwrap_or(dir))
                 }
                 _ => Ok(false),
             });
@@ -86,13 +92,12 @@ fn may_go(job: &Job, before: Duration) -> io::Result<bool> {
     Ok(terminal && ended.is_some_and(|ended| ended <= before))
 }
 
-/// Says whether it was removed: its name may stand for another claim by now.
-fn remove_job(job: &Job, dir: BorrowedFd<'_>, delivered: BorrowedFd<'_>) -> io::Result<bool> {
-    let hidden = files::hidden(files::PRUNING)?;
-    if !root::move_job(job, dir, (dir, &hidden), delivered)? {
-        return Ok(false);
-    }
-    files::remove_tree(dir, hidden.as_str()).map(|()| true)
+/// Ends what a wedged owner left that was killed before it woke: nobody else looks for it after the record.
+fn end_orphans(job: &Job) -> io::Result<()> {
+    let wedged = undamaged(job.record())?.flatten().is_some_and(|record| record.reason == Reason::Wedged.as_str());
+    let Some(meta) = undamaged(job.meta())?.filter(|_| wedged) else { return Ok(()) };
+    let left = settle::end_remains_of(&meta, job.owner()?.as_ref())?;
+    left.into_iter().next().map_or(Ok(()), |survivor| Err(io::Error::other(survivor)))
 }
 
 /// A directory's lock: held by whoever makes or removes it. `None`: somebody else is at it.

@@ -187,6 +187,16 @@ pub fn move_job(
     }
 }
 
+/// Removes a job's directory in `from`, under a hidden name first, so that nobody finds half of it; says whether it did,
+/// as [`move_job`] does.
+pub fn remove_job(job: &Job, from: BorrowedFd<'_>, delivered: BorrowedFd<'_>) -> io::Result<bool> {
+    let hidden = files::hidden(files::PRUNING)?;
+    if !move_job(job, from, (from, &hidden), delivered)? {
+        return Ok(false);
+    }
+    files::remove_tree(from, hidden.as_str()).map(|()| true)
+}
+
 /// The valid ids among the names of a directory, sorted.
 pub fn ids(dir: BorrowedFd<'_>) -> io::Result<Vec<String>> {
     let mut ids = files::names(dir)?;

@@ -419,6 +419,16 @@ impl Remains {
     }
 }
 
+/// Ends what is left of one job on this machine, and returns a warning for each survivor.
+pub fn end_remains_of(meta: &Meta, owner: Option<&Owner>) -> io::Result<Vec<String>> {
+    let here = Origin::here()?;
+    if owner.map_or(&meta.origin, |owner| &owner.origin).seen_from(&here) != Relation::SameBoot {
+        return Ok(Vec::new());
+    }
+    let left = end_remains(&[Remains::of(meta, owner, &here)], meta.windows.grace)?;
+    Ok(left.into_iter().map(|(_, warning)| warning).collect())
+}
+
 /// Ends all remains side by side, and returns a warning for each survivor, with the index of its job.
 ///
 /// A process belongs to a job if it was started with the token, or if the leader of its session is the very

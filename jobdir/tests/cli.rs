@@ -1745,6 +1745,23 @@ fn an_overdue_owner_that_does_not_answer_is_wedged() {
     }
 }
 
+#[test]
+fn what_a_wedged_owner_left_behind_ends_before_its_job_is_pruned() {
+    let f = Folder::new();
+    let id = f.claim(&["--idle", "50ms", "--grace", "0"]);
+    let token = meta(&f, &id)["claim"].as_str().unwrap().to_owned();
+    let mut owner = Owner::of(&f, &id, &["sleep", "300"], |_| ());
+    let mut left = Owner(f.command("sleep").arg("300").env("JOB_CLAIM", token).spawn().unwrap());
+    until("it is found wedged", || jobdir(&f, ["status", &id]).out == "unknown\n");
+    assert_eq!(f.record(&id)["reason"], "wedged");
+    let prune = ["prune", "--undelivered", "--older-than", "0"];
+    says(&jobdir(&f, prune), 0, "");
+    assert!(is_alive(left.pid()), "its owner may yet wake and end it");
+    owner.end();
+    says(&jobdir(&f, prune), 0, &format!("{id}\n"));
+    assert!(left.0.try_wait().unwrap().is_some(), "it outlived its job");
+}
+
 /// The rows of list, as they are without settling anything twice.
 fn document_of_list(f: &Folder) -> Vec<Value> {
     jobdir(f, ["list", "--json"]).out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -51,6 +51,8 @@ pub fn start(setting: &Setting<'_>) -> Result<Starting, Fail> {
     let mut house = setting.contain.then(House::new).transpose()?;
     let pid = match &mut house {
         Some(house) => house.fork()?,
+        // The child shares the job's lock until its exec: if we are killed in between, nobody takes the job for dead
+        // while its command may still begin.
         // SAFETY: the process has one thread, and the child makes system calls only until its exec.
         None => Errno::result(unsafe { libc::fork() }).map_err(|e| cannot("fork for", e))?,
     };
