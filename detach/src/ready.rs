@@ -66,12 +66,10 @@ impl Ends {
         close_all_but(&[self.ended.as_raw_fd()]);
         let mut status = 0;
         // SAFETY: `status` is a valid place for one int.
-        while unsafe { libc::waitpid(worker.as_raw(), &mut status, 0) } < 0 {
-            if Errno::last() != Errno::EINTR {
-                return;
-            }
+        let waited = retry(|| Errno::result(unsafe { libc::waitpid(worker.as_raw(), &mut status, 0) }));
+        if waited.is_ok() {
+            let _ = retry(|| nix::unistd::write(&self.ended, &status.to_ne_bytes()));
         }
-        let _ = nix::unistd::write(&self.ended, &status.to_ne_bytes());
     }
 }
 
