@@ -15,8 +15,9 @@ pub mod trace;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,9 @@ const MARK: &str = "OUTLIVE_TEST";
 pub fn bin_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
-        // target/PROFILE/deps/TEST-HASH
-        let dir = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        // target/PROFILE/deps/TEST-HASH, or target/PROFILE/PROGRAM
+        let mut dir = std::env::current_exe().unwrap();
+        while dir.pop() && dir.ends_with("deps") {}
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--bins"]).current_dir(env!("CARGO_MANIFEST_DIR"));
         if dir.ends_with("release") {
@@ -196,13 +198,17 @@ pub struct Ran {
 
 /// Runs a command to its end.
 pub fn run(command: &mut Command) -> Ran {
-    use std::os::unix::process::ExitStatusExt;
     let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     Ran {
-        status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap()),
+        status: status_of(status),
         out: String::from_utf8_lossy(&stdout).into_owned(),
         err: String::from_utf8_lossy(&stderr).into_owned(),
     }
+}
+
+/// An exit status as a shell has it: 128+n for a signal.
+pub fn status_of(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
 }
 
 /// Waits for a condition, for at most 20 seconds.
@@ -211,12 +217,20 @@ pub fn until(what: &str, condition: impl FnMut() -> bool) {
 }
 
 /// Waits for a condition, for at most `limit`.
-pub fn until_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until_within(limit: Duration, what: &str, condition: impl FnMut() -> bool) {
+    assert!(comes_within(limit, condition), "not within {limit:?}: {what}");
+}
+
+/// Whether a condition comes true within `limit`.
+pub fn comes_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < end, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
+    true
 }
 
 /// The state letter of a process; `None` where it is gone.
