@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getpgid, getsid};
 use serde_json::Value;
-use tests::{Folder, Ran, is_alive, kill, run, state, until, until_within};
+use tests::{Folder, Ran, comes_within, is_alive, kill, run, state, until};
 
 /// How long an end may take at most: far more than any does, and less than the hunt's own bound of ten seconds.
 const BOUND: Duration = Duration::from_secs(9);
@@ -474,66 +474,79 @@ fn one_id_in_two_roots_is_two_jobs() {
     assert_eq!((status(&two).as_str(), left(&folder)), ("failed\n", 0));
 }
 
-/// A way to end a tree, as scripts do it: TERM, a moment, KILL.
-fn by_signals(folder: &Folder, to: &[&str]) {
-    for signal in ["-TERM", "-KILL"] {
-        let (program, rest) = to.split_first().unwrap();
-        run(folder.command(program).arg(signal).args(rest));
-        let moment = Instant::now() + Duration::from_millis(150);
-        until_within(Duration::from_secs(1), "a moment", || Instant::now() > moment || folder.living().is_empty());
-    }
-}
+/// Ways to end the tree of `$1`, each with what it needs: TERM, a moment, KILL, as scripts do it, the recipe in psutil's
+/// documentation, and ours.
+const WAYS: [(&str, &str, &str); 5] = [
+    ("kill -pgid", "true", "kill -s TERM -- -$1; sleep .15; kill -s KILL -- -$1 2>/dev/null"),
+    ("pkill -s", "command -v pkill", "pkill -TERM -s $1; sleep .15; pkill -KILL -s $1"),
+    (
+        "psutil",
+        "python3 -c 'import psutil'",
+        "exec python3 -c '
+import psutil, sys
+root = psutil.Process(int(sys.argv[1]))
+tree = root.children(recursive=True) + [root]
+def each(act, tree):
+    for process in tree:
+        try:
+            act(process)
+        except psutil.NoSuchProcess:
+            pass
+each(psutil.Process.terminate, tree)
+gone, alive = psutil.wait_procs(tree, timeout=0.15)
+each(psutil.Process.kill, alive)' $1",
+    ),
+    ("tree-kill", "command -v tree-kill", "tree-kill $1 SIGTERM; sleep .15; tree-kill $1 SIGKILL"),
+    ("reap", "true", "exec reap --grace 150ms $1"),
+];
 
 #[test]
 fn the_table_of_ways_to_end_a_tree() {
-    let has_pkill = run(Command::new("sh").args(["-c", "command -v pkill"])).status == 0;
-    let mut rows =
-        vec![format!("{:<28}{:>12}{:>12}{:>12}{:>12}", "left alive of", "kill -pgid", "pkill -s", "reap", "watchdog")];
+    let has = WAYS.map(|(name, need, _)| {
+        let has = run(Command::new("sh").args(["-c", need])).status == 0;
+        if !has {
+            println!("{name}: -, since it is not installed ({need})");
+        }
+        has
+    });
     let cell = |folder: &Folder, sum: &mut usize| {
+        // What was killed may still be on its way.
+        comes_within(Duration::from_millis(150), || folder.living().is_empty());
         let left = left(folder);
         *sum += left;
         format!("{left:>12}")
     };
-    let mut sums = [0; 4];
+    let names: String = WAYS.iter().map(|(name, ..)| format!("{name:>12}")).collect();
+    let mut rows = vec![format!("{:<28}{names}{:>12}", "left alive of", "watchdog")];
+    let (mut sums, mut watched) = ([0; WAYS.len()], 0);
     // The chain and the breeder say nothing new here.
     for tree in TREES.iter().filter(|tree| !["chain of 200", "stops again, ignores TERM"].contains(&tree.name)) {
         let mut row = format!("{:<28}", tree.name);
-        for (way, sum) in sums.iter_mut().enumerate() {
-            let folder = Folder::new();
-            match way {
-                0 | 1 => {
-                    if way == 1 && !has_pkill {
-                        row.push_str(&format!("{:>12}", "-"));
-                        continue;
-                    }
-                    let root = plant(&folder, tree);
-                    assert_eq!(getsid(Some(Pid::from_raw(root.pid()))).unwrap().as_raw(), root.pid());
-                    let (group, session) = (format!("-{}", root.pid()), root.pid().to_string());
-                    let words = if way == 0 { ["kill", "--", &group] } else { ["pkill", "-s", &session] };
-                    by_signals(&folder, &words);
-                    row.push_str(&cell(&folder, sum));
-                }
-                2 => {
-                    let root = plant(&folder, tree);
-                    run(&mut folder.tool("reap", ["--grace", "150ms", &root.pid().to_string()]));
-                    row.push_str(&if tree.for_reap { cell(&folder, sum) } else { format!("{:>12}", "(watchdog)") });
-                }
-                _ => {
-                    write_scripts(&folder, tree);
-                    let mut dog =
-                        folder.tool("watchdog", ["--hard", "200ms", "--grace", "150ms", "sh", "-c", tree.line]);
-                    Kid(dog.current_dir(folder.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-                        .end();
-                    // What it may leave of a hopper is for the test of its own to say.
-                    let mut apart = 0;
-                    row.push_str(&cell(&folder, if is_hopper(tree) { &mut apart } else { sum }));
-                }
+        for (way, (name, _, line)) in WAYS.iter().enumerate() {
+            if !has[way] {
+                row.push_str(&format!("{:>12}", "-"));
+                continue;
             }
+            let folder = Folder::new();
+            let root = plant(&folder, tree);
+            assert_eq!(getsid(Some(Pid::from_raw(root.pid()))).unwrap().as_raw(), root.pid());
+            let ran = run(folder.command("sh").args(["-c", line, "sh", &root.pid().to_string()]));
+            assert_eq!(ran.err, "", "{name}: a way that does not work has no place in the table");
+            let hides = *name == "reap" && !tree.for_reap;
+            row.push_str(&if hides { format!("{:>12}", "(watchdog)") } else { cell(&folder, &mut sums[way]) });
         }
+        let folder = Folder::new();
+        write_scripts(&folder, tree);
+        let mut dog = folder.tool("watchdog", ["--hard", "200ms", "--grace", "150ms", "sh", "-c", tree.line]);
+        dog.current_dir(folder.path("")).stdout(Stdio::null()).stderr(Stdio::null());
+        Kid(dog.spawn().unwrap()).end();
+        // What it may leave of a hopper is for the test of its own to say.
+        let mut apart = 0;
+        row.push_str(&cell(&folder, if is_hopper(tree) { &mut apart } else { &mut watched }));
         rows.push(row);
     }
     println!("{}", rows.join("\n"));
-    assert_eq!(sums[2..], [0, 0], "ours leave nobody");
+    assert_eq!((sums[WAYS.len() - 1], watched), (0, 0), "ours leave nobody");
     assert!(sums[0] > 0, "a group is not a tree");
 }
 
