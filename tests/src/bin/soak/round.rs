@@ -46,7 +46,8 @@ const WORKS: [&str; 10] = [
 fn may_end(role: &str, status: i32) -> bool {
     let also: &[i32] = match role {
         "claimer" => &[3],
-        "launcher" => &[3, 66, 137],
+        // Taken or gone already; its watchdog's own end, before it was ready.
+        "launcher" => &[3, 66, 124, 137, 143],
         "waiter" => &[1, 66, 75, 124],
         "canceller" => &[66],
         // A handler that refuses, or somebody else was quicker with the acknowledgement and a prune.
@@ -158,7 +159,13 @@ impl Round {
         let id = (!self.recent.is_empty()).then(|| self.recent[pick % self.recent.len()].clone());
         match (act % 14, id) {
             (0..=3, _) => self.claim(pick),
-            (4..=7, _) => self.launch(WORKS[work % WORKS.len()], pick),
+            // Now and then somebody starts one again that runs, or has ended, or is gone.
+            (4..=7, Some(id)) if pick.is_multiple_of(4) => self.launch(&id, WORKS[work % WORKS.len()]),
+            (4..=7, _) => {
+                if let Some(id) = self.claimed.pop_front() {
+                    self.launch(&id, WORKS[work % WORKS.len()]);
+                }
+            }
             (8, Some(id)) => self.start("waiter", &["jobdir", "wait", "--slice", "300ms", &id]),
             (9, Some(id)) => {
                 self.start("canceller", &["jobdir", "cancel", &id]);
@@ -188,14 +195,9 @@ impl Round {
         }
     }
 
-    fn launch(&mut self, work: &str, pick: usize) {
-        let Some(id) = self.claimed.pop_front() else { return };
+    fn launch(&mut self, id: &str, work: &str) {
         let line = format!("echo >>ran/$JOB_CLAIM; {work}");
-        self.start("launcher", &["detach", "--ready", "watchdog", "--job", &id, "sh", "-c", &line]);
-        // Now and then somebody starts it a second time.
-        if pick.is_multiple_of(5) {
-            self.claimed.push_back(id);
-        }
+        self.start("launcher", &["detach", "--ready", "watchdog", "--job", id, "sh", "-c", &line]);
     }
 
     fn start(&mut self, role: &'static str, words: &[&str]) {
