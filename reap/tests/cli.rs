@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::unistd::{Pid, getpgid, getsid};
 use serde_json::Value;
-use tests::{Folder, Ran, bin, is_alive, kill, run, state, until};
+use tests::{Folder, Ran, bin, is_alive, kill, run, state, text, until};
 
 const REAP: &str = env!("CARGO_BIN_EXE_reap");
 
@@ -57,10 +57,6 @@ fn noted(folder: &Folder, name: &str) -> i32 {
 
 fn appears(folder: &Folder, name: &str) {
     until(&format!("the file {name}"), || folder.path(name).exists());
-}
-
-fn text(folder: &Folder, name: &str) -> String {
-    fs::read_to_string(folder.path(name)).unwrap_or_default()
 }
 
 /// How a child ended, once it has.

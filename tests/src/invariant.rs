@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use serde_json::Value;
 
-use crate::Ran;
 use crate::scenario::{Stage, claim, record};
 use crate::trace::{Fault, Step, Traced, Whom};
+use crate::{Ran, comes_within};
 
 /// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,18 +40,6 @@ pub struct Ledger {
 
 /// How long something that was killed may take to be gone.
 const GOING: Duration = Duration::from_millis(500);
-
-/// Whether a condition comes true while what was killed goes.
-fn comes(mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + GOING;
-    while !condition() {
-        if Instant::now() >= end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    true
-}
 
 fn is_terminal(word: &str) -> bool {
     ["done", "failed", "timeout", "unknown"].contains(&word)
@@ -145,7 +133,8 @@ pub fn emissions_agree(ledger: &Ledger) -> Vec<Violation> {
         line
     };
     let torn = ledger.emitted.iter().filter(|(_, lines)| {
-        lines.windows(2).any(|two| two[0]["claim"] == two[1]["claim"] && essence(&two[0]) != essence(&two[1]))
+        let first = |line: &Value| lines.iter().find(|first| first["claim"] == line["claim"]).map(essence);
+        lines.iter().any(|line| first(line) != Some(essence(line)))
     });
     torn.map(|(id, lines)| broken("I5 emissions agree", format!("{id}: {lines:?}"))).collect()
 }
@@ -158,7 +147,7 @@ pub fn nobody_is_left(stage: &Stage) -> Vec<Violation> {
         // Whoever may not be signalled is named: that is all that can be done.
         let named = |pid: &i32| record["warnings"].to_string().contains(&format!("process {pid} could not be ended"));
         let gone = || stage.members(&token).iter().all(named);
-        let survives = record["reason"] != "wedged" && !comes(gone);
+        let survives = record["reason"] != "wedged" && !comes_within(GOING, gone);
         survives.then(|| broken("I6 nobody is left", format!("{id} has ended, and {:?} live", stage.members(&token))))
     };
     stage.jobs().iter().filter_map(left).collect()
@@ -186,7 +175,7 @@ pub fn nobody_alive_is_dead(stage: &Stage) -> Vec<Violation> {
     let alive = |(id, _): &(String, _)| {
         let record = record(stage, id)?;
         let called = record["status"] == "unknown" && record["reason"] != "wedged";
-        let lives = called && !comes(|| stage.watchdog(id).is_none());
+        let lives = called && !comes_within(GOING, || stage.watchdog(id).is_none());
         lives.then(|| {
             broken("I8 nobody alive is called dead", format!("{id} is {}, and its watchdog lives", record["reason"]))
         })

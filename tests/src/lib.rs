@@ -1,6 +1,6 @@
 //! What the tests share: the real binaries, a fresh folder for each test, conditions instead of sleeps, and an
 //! end for everything that a test has started.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, clippy::print_stdout)]
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod calls;
@@ -15,8 +15,10 @@ pub mod trace;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -29,8 +31,9 @@ const MARK: &str = "OUTLIVE_TEST";
 pub fn bin_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
-        // target/PROFILE/deps/TEST-HASH
-        let dir = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        // target/PROFILE/deps/TEST-HASH, or target/PROFILE/PROGRAM
+        let mut dir = std::env::current_exe().unwrap();
+        while dir.pop() && dir.ends_with("deps") {}
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace", "--bins"]).current_dir(env!("CARGO_MANIFEST_DIR"));
         if dir.ends_with("release") {
@@ -117,6 +120,14 @@ impl Folder {
         run(self.command("sh").args(["-c", line]))
     }
 
+    /// A watchdog of a claimed job around a line of sh, in the folder.
+    pub fn watchdog(&self, id: &str, options: &[&str], line: &str) -> Command {
+        let words = ["--job", id].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", line]);
+        let mut command = self.tool("watchdog", words);
+        command.current_dir(self.path(""));
+        command
+    }
+
     /// Claims a job with these options, which must succeed; its id.
     pub fn claim(&self, options: &[&str]) -> String {
         let ran = self.run("jobdir", std::iter::once("claim").chain(options.iter().copied()));
@@ -183,6 +194,100 @@ impl Drop for Folder {
     }
 }
 
+/// A command in the background, killed if the test forgets it.
+pub struct Kid(pub Child);
+
+impl Kid {
+    /// Starts a command.
+    pub fn start(command: &mut Command) -> Kid {
+        Kid(command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")))
+    }
+
+    /// Starts one to which nobody listens.
+    pub fn quiet(command: &mut Command) -> Kid {
+        Kid::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+    }
+
+    /// Starts one whose words are wanted: few enough to stay in a pipe until its end.
+    pub fn heard(command: &mut Command) -> Kid {
+        Kid::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    /// Waits for its end; its status.
+    pub fn end(&mut self) -> i32 {
+        until("the child has ended", || self.0.try_wait().unwrap().is_some());
+        status_of(self.0.wait().unwrap())
+    }
+
+    /// Waits for its end; its status, and what nobody else has read of its words.
+    pub fn ran(mut self) -> Ran {
+        fn all(from: Option<impl Read>) -> String {
+            let mut bytes = Vec::new();
+            from.map(|mut from| from.read_to_end(&mut bytes).unwrap());
+            String::from_utf8_lossy(&bytes).into_owned()
+        }
+        let status = self.end();
+        Ran { status, out: all(self.0.stdout.take()), err: all(self.0.stderr.take()) }
+    }
+}
+
+impl Drop for Kid {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Lets a command lead a session of its own, as under detach or a terminal.
+pub fn in_session(command: &mut Command) -> &mut Command {
+    // SAFETY: setsid(2) alone, between fork and exec.
+    unsafe { command.pre_exec(|| Ok(nix::unistd::setsid().map(drop)?)) }
+}
+
+/// What a file of the folder holds; empty where there is none.
+pub fn text(folder: &Folder, name: &str) -> String {
+    fs::read_to_string(folder.path(name)).unwrap_or_default()
+}
+
+/// Waits until a file of the folder holds a whole line, and returns what it says.
+pub fn said(folder: &Folder, name: &str) -> String {
+    until(&format!("{name} says something"), || text(folder, name).ends_with('\n'));
+    text(folder, name).trim_end().to_owned()
+}
+
+/// The number in such a file.
+pub fn pid_in(folder: &Folder, name: &str) -> i32 {
+    said(folder, name).parse().unwrap()
+}
+
+/// Makes an empty file in the folder.
+pub fn touch(folder: &Folder, name: &str) {
+    fs::write(folder.path(name), "").unwrap();
+}
+
+/// A text that must be JSON.
+pub fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// A user without any rights here.
+pub const NOBODY: u32 = 65_534;
+
+/// Whether we may do anything.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Says why a test looks at nothing here.
+pub fn skip(why: &str) {
+    println!("skipped: {why}");
+}
+
 /// How a command ended and what it said.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ran {
@@ -196,13 +301,17 @@ pub struct Ran {
 
 /// Runs a command to its end.
 pub fn run(command: &mut Command) -> Ran {
-    use std::os::unix::process::ExitStatusExt;
     let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     Ran {
-        status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap()),
+        status: status_of(status),
         out: String::from_utf8_lossy(&stdout).into_owned(),
         err: String::from_utf8_lossy(&stderr).into_owned(),
     }
+}
+
+/// An exit status as a shell has it: 128+n for a signal.
+pub fn status_of(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
 }
 
 /// Waits for a condition, for at most 20 seconds.
@@ -211,12 +320,20 @@ pub fn until(what: &str, condition: impl FnMut() -> bool) {
 }
 
 /// Waits for a condition, for at most `limit`.
-pub fn until_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until_within(limit: Duration, what: &str, condition: impl FnMut() -> bool) {
+    assert!(comes_within(limit, condition), "not within {limit:?}: {what}");
+}
+
+/// Whether a condition comes true within `limit`.
+pub fn comes_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < end, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
+    true
 }
 
 /// The state letter of a process; `None` where it is gone.

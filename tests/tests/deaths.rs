@@ -3,61 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::{Folder, is_alive, kill, run, state, until};
-
-/// A child that is killed if the test forgets it.
-struct Kid(Child);
-
-impl Kid {
-    fn start(command: &mut Command) -> Kid {
-        Kid(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).unwrap()
-    }
-
-    fn end(&mut self) -> i32 {
-        until("the child has ended", || self.0.try_wait().unwrap().is_some());
-        let status = self.0.wait().unwrap();
-        status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
-    }
-}
-
-impl Drop for Kid {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use tests::{Folder, Kid, in_session, is_alive, kill, pid_in, run, said, state, text, touch, until};
 
 /// A watchdog in the foreground around a line of sh, in the folder.
 fn watch(folder: &Folder, id: &str, options: &[&str], line: &str) -> Kid {
-    let words = ["--job", id].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", line]);
-    Kid::start(folder.tool("watchdog", words).current_dir(folder.path("")))
-}
-
-fn touch(folder: &Folder, name: &str) {
-    fs::write(folder.path(name), "").unwrap();
-}
-
-fn text(folder: &Folder, name: &str) -> String {
-    fs::read_to_string(folder.path(name)).unwrap_or_default()
-}
-
-fn said(folder: &Folder, name: &str) -> String {
-    until(&format!("{name} says something"), || text(folder, name).ends_with('\n'));
-    text(folder, name).trim_end().to_owned()
-}
-
-fn pid_in(folder: &Folder, name: &str) -> i32 {
-    said(folder, name).parse().unwrap()
+    Kid::quiet(&mut folder.watchdog(id, options, line))
 }
 
 /// One sweep; its lines.
@@ -111,14 +66,7 @@ fn a_job_outlives_the_group_the_session_and_the_tree_of_its_launcher() {
             echo $id >id; sleep 60 & sleep 60";
         let mut command = folder.command("sh");
         command.args(["-c", line]).current_dir(folder.path(""));
-        // SAFETY: setsid(2) alone, between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                libc::setsid();
-                Ok(())
-            });
-        }
-        let mut launcher = Kid::start(&mut command);
+        let mut launcher = Kid::quiet(in_session(&mut command));
         let id = said(&folder, "id");
         let all = table();
         let doomed: HashSet<i32> = match what {
@@ -167,7 +115,7 @@ fn a_watchdog_that_is_killed_leaves_an_explicit_end_and_no_process() {
         let id = folder.claim(&["--grace", "300ms"]);
         let mut dog = watch(&folder, &id, &[], &format!("echo $$ >pid; {STUBBORN}"));
         until("all are up", || text(&folder, "out").lines().count() == 3);
-        let mut wait = Kid::start(&mut folder.tool("jobdir", ["wait", &id]));
+        let mut wait = Kid::quiet(&mut folder.tool("jobdir", ["wait", &id]));
         until("it waits", || state(wait.pid()) == Some('S'));
         kill(dog.pid(), libc::SIGKILL);
         if kill_all {
@@ -211,14 +159,7 @@ fn a_stranger_in_the_same_shell_session_is_left_alone() {
     );
     let mut command = folder.command("bash");
     command.args(["-c", &line]).current_dir(folder.path(""));
-    // SAFETY: setsid(2) alone, between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
-    let shell = Kid::start(&mut command);
+    let shell = Kid::quiet(in_session(&mut command));
     let (delegate, stranger) = (pid_in(&folder, "pid"), pid_in(&folder, "stranger"));
     kill(folder.owner(&id), libc::SIGKILL);
     assert_eq!(said(&folder, "status"), "137");
@@ -241,14 +182,7 @@ fn a_number_that_belongs_to_a_stranger_by_now_is_never_signalled() {
     dog.end();
     let mut command = folder.command("sh");
     command.args(["-c", "sleep 60 & wait"]);
-    // SAFETY: setsid(2) alone, between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
-    let stranger = Kid::start(&mut command);
+    let stranger = Kid::quiet(in_session(&mut command));
     let mut owner: Value = serde_json::from_slice(&fs::read(folder.file(&id, "owner.json")).unwrap()).unwrap();
     owner["pid"] = stranger.pid().into();
     owner["session"] = stranger.pid().into();
@@ -279,7 +213,7 @@ fn a_job_of_an_earlier_boot_has_no_owner_any_more() {
     let folder = Folder::new();
     let claimed = folder.claim(&["--id", "claimed", "--start-within", "0"]);
     let running = folder.claim(&["--id", "running"]);
-    let stranger = Kid::start(folder.command("setsid").args(["sleep", "60"]));
+    let stranger = Kid::quiet(folder.command("setsid").args(["sleep", "60"]));
     let mut dog = watch(&folder, &running, &[], "echo up >out; exec sleep 60");
     said(&folder, "out");
     kill(dog.pid(), libc::SIGKILL);
@@ -570,7 +504,7 @@ fn a_sweep_killed_at_any_moment_loses_nothing_and_says_nothing_new() {
     let mut ids = Vec::new();
     for _ in 0..40 {
         ids.push(folder.claim(&["--start-within", "1ms"]));
-        let sweep = Kid::start(&mut folder.tool("sweep", [""; 0]));
+        let sweep = Kid::quiet(&mut folder.tool("sweep", [""; 0]));
         thread::sleep(Duration::from_micros(dice.below(12_000)));
         drop(sweep);
     }
@@ -581,7 +515,7 @@ fn a_sweep_killed_at_any_moment_loses_nothing_and_says_nothing_new() {
     for _ in 0..20 {
         let file = folder.path("ids");
         fs::write(&file, ids.join("\n") + "\n").unwrap();
-        let ack = Kid::start(folder.tool("sweep", ["--ack"]).stdin(fs::File::open(&file).unwrap()));
+        let ack = Kid::quiet(folder.tool("sweep", ["--ack"]).stdin(fs::File::open(&file).unwrap()));
         thread::sleep(Duration::from_micros(dice.below(6_000)));
         drop(ack);
         let left = sweep(&folder).len();
@@ -597,7 +531,7 @@ fn a_claim_killed_at_any_moment_leaves_a_whole_job_or_none() {
     let mut dice = Dice(11);
     for round in 0..60 {
         let id = format!("id-{round}");
-        let claim = Kid::start(&mut folder.tool("jobdir", ["claim", "--id", &id]));
+        let claim = Kid::quiet(&mut folder.tool("jobdir", ["claim", "--id", &id]));
         thread::sleep(Duration::from_micros(dice.below(9_000)));
         drop(claim);
         if folder.file(&id, "").exists() {

@@ -14,12 +14,11 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, setsid};
-use tests::{Folder, is_alive, kill, until};
+use nix::unistd::Pid;
+use tests::{Folder, in_session, is_alive, kill, until};
 
 /// Notes its pid several times a second in the file that it is given; ends itself after a minute at most.
 const TICKER: &str = r#"i=0; while [ $i -lt 500 ]; do echo $$ >>"$1"; sleep 0.1; i=$((i + 1)); done"#;
@@ -164,9 +163,7 @@ fn call(folder: &Folder, line: &str) -> (Child, Stat) {
         .unwrap();
     let mut bash = folder.command("bash");
     bash.arg("call").current_dir(folder.path("")).stderr(Stdio::null());
-    // SAFETY: setsid(2) is safe between fork and exec, and touches no memory.
-    unsafe { bash.pre_exec(|| Ok(setsid().map(drop)?)) };
-    let call = bash.spawn().unwrap();
+    let call = in_session(&mut bash).spawn().unwrap();
     // Launched, and what was launched has got where it will stay: the ticks come after every fork and exec of it.
     until(line, || folder.path("launched").exists() && ticks(folder) > 0);
     assert_eq!(fs::read_to_string(folder.path("launched")).unwrap(), "0\n", "{line}");

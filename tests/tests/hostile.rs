@@ -13,21 +13,10 @@ use std::time::{Duration, Instant};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::Value;
-use tests::{Folder, Ran, run, until};
-
-/// The attacker, or his victim.
-const NOBODY: u32 = 65_534;
+use tests::{Folder, NOBODY, Ran, is_root, json, run, skip, until};
 
 /// Within this nothing may hang: far more than any answer takes, settling included.
 const SOON: &str = "15";
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
-}
 
 /// Runs a tool, killed where it hangs.
 fn soon(folder: &Folder, words: &[&str]) -> Ran {
@@ -52,10 +41,6 @@ fn as_nobody(folder: &Folder, line: &str) -> Option<Ran> {
         return None;
     }
     Some(run(folder.command("setpriv").args(drop).args(["sh", "-c", line]).current_dir(folder.path(""))))
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
 fn chmod(path: &Path, mode: u32) {

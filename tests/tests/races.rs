@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::{Folder, Ran, run, until};
+use tests::{Folder, Ran, json, run, until};
 
 /// Starts them all, then waits for each.
 fn at_once(commands: impl Iterator<Item = Command>) -> Vec<Ran> {
@@ -25,10 +25,6 @@ fn at_once(commands: impl Iterator<Item = Command>) -> Vec<Ran> {
         }
     };
     running.into_iter().map(end).collect()
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
 #[test]

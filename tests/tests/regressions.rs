@@ -3,54 +3,17 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::Value;
-use tests::{Folder, Ran, bin, bin_dir, kill, run, state, until};
-
-/// A user without any rights here.
-const NOBODY: u32 = 65_534;
-
-/// A child that is killed if the test forgets it.
-struct Kid(Child);
-
-impl Kid {
-    fn start(command: &mut Command) -> Kid {
-        Kid(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).unwrap()
-    }
-
-    /// How it ended, and what it said: little enough to stay in a pipe until then.
-    fn end(mut self) -> Ran {
-        use std::io::Read;
-        until("the child has ended", || self.0.try_wait().unwrap().is_some());
-        let status = self.0.wait().unwrap();
-        let mut ran = Ran { status: 0, out: String::new(), err: String::new() };
-        ran.status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap());
-        self.0.stdout.take().unwrap().read_to_string(&mut ran.out).unwrap();
-        self.0.stderr.take().unwrap().read_to_string(&mut ran.err).unwrap();
-        ran
-    }
-}
-
-impl Drop for Kid {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use tests::{Folder, Kid, NOBODY, Ran, bin, bin_dir, is_root, json, kill, run, skip, state, touch, until};
 
 /// A watchdog in the foreground around a line of sh, in the folder.
 fn watch(folder: &Folder, id: &str, options: &[&str], line: &str) -> Kid {
-    let words = ["--job", id].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", line]);
-    Kid::start(folder.tool("watchdog", words).current_dir(folder.path("")))
+    Kid::heard(&mut folder.watchdog(id, options, line))
 }
 
 /// A watchdog that was stopped as soon as its command ran.
@@ -65,14 +28,6 @@ fn stopped(folder: &Folder, id: &str) -> Kid {
     dog
 }
 
-fn touch(folder: &Folder, name: &str) {
-    fs::write(folder.path(name), "").unwrap();
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 fn names(folder: &Folder, dir: &str) -> Vec<String> {
     let entries = fs::read_dir(folder.root().join(dir)).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -80,14 +35,6 @@ fn names(folder: &Folder, dir: &str) -> Vec<String> {
 
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
-}
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
 }
 
 /// Where strace can be had and may trace.
@@ -118,7 +65,7 @@ fn a_question_that_comes_with_the_verdict_is_answered_while_the_tree_is_reaped()
     });
     kill(dog.pid(), libc::SIGSTOP);
     until("it is stopped", || state(dog.pid()) == Some('T'));
-    let asker = Kid::start(&mut folder.tool("jobdir", ["status", &id]));
+    let asker = Kid::heard(&mut folder.tool("jobdir", ["status", &id]));
     until("the question is there", || {
         let status = fs::read_to_string(format!("/proc/{}/status", dog.pid())).unwrap();
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap().trim();
@@ -126,8 +73,8 @@ fn a_question_that_comes_with_the_verdict_is_answered_while_the_tree_is_reaped()
     });
     kill(dog.pid(), libc::SIGTERM);
     kill(dog.pid(), libc::SIGCONT);
-    assert_eq!(asker.end(), Ran { status: 0, out: "running\n".into(), err: String::new() });
-    assert_eq!(dog.end().status, 143);
+    assert_eq!(asker.ran(), Ran { status: 0, out: "running\n".into(), err: String::new() });
+    assert_eq!(dog.ran().status, 143);
     let record = folder.record(&id);
     assert_eq!((&record["status"], &record["reason"]), (&"failed".into(), &"cancelled".into()));
     assert_eq!(folder.living(), [0; 0]);
@@ -218,11 +165,11 @@ fn a_publication_that_loses_against_the_end_says_so() {
     let mut put = folder.command("strace");
     let log = folder.path("strace").display().to_string();
     put.args(["-f", "-o", &log, "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2500000:when=1"]);
-    let put = Kid::start(put.arg(bin("jobdir")).args(["put", &id, &folder.path("document").display().to_string()]));
+    let put = Kid::heard(put.arg(bin("jobdir")).args(["put", &id, &folder.path("document").display().to_string()]));
     until("it is about to publish, with the lock", || making() == 3);
     touch(&folder, "go");
-    assert_eq!(dog.end().status, 0, "nobody holds an end up");
-    let ran = put.end();
+    assert_eq!(dog.ran().status, 0, "nobody holds an end up");
+    let ran = put.ran();
     let output = &folder.record(&id)["output"];
     match ran.status {
         0 => assert_eq!(output["late"], true, "what was called published stands in the record"),
@@ -240,7 +187,7 @@ fn an_output_that_the_watchdog_would_not_take_is_refused_when_it_is_put() {
     let id = folder.claim(&[]);
     let line = "echo '{\"n\":1}' | jobdir put; echo $?; printf '[%0100d]' 1 | tr 0 1 | jobdir put; echo $?";
     let dog = watch(&folder, &id, &["--max-output", "64"], line);
-    assert_eq!(dog.end().status, 0);
+    assert_eq!(dog.ran().status, 0);
     let log = fs::read_to_string(folder.file(&id, "out.log")).unwrap();
     assert_eq!(log, "0\njobdir: cannot publish standard input: it is larger than 64 bytes\n1\n");
     let record = folder.record(&id);
@@ -300,7 +247,7 @@ fn four_owners_that_do_not_answer_cost_one_wait() {
 fn a_follower_sees_a_new_claim_of_an_old_id_and_ends_with_its_limit() {
     // It knew jobs by their id alone, and --limit was a limit of each pass, so that it stayed for ever.
     let folder = Folder::new();
-    let mut follow = Kid::start(&mut folder.tool("sweep", ["--follow", "--limit", "2"]));
+    let mut follow = Kid::heard(&mut folder.tool("sweep", ["--follow", "--limit", "2"]));
     let mut lines = BufReader::new(follow.0.stdout.take().unwrap());
     let mut next = || {
         let mut line = String::new();
@@ -490,13 +437,13 @@ fn noise_on_a_captured_stdout_does_not_hide_what_was_put() {
     for options in [&["--capture"][..], &["--capture", "--require-output"]] {
         let id = folder.claim(&[]);
         let dog = watch(&folder, &id, options, "echo loading...; echo '{\"n\":1}' | jobdir put; echo bye");
-        assert_eq!(dog.end().status, 0);
+        assert_eq!(dog.ran().status, 0);
         let record = folder.record(&id);
         assert_eq!((&record["status"], &record["output"]["n"]), (&"done".into(), &1.into()));
     }
     let id = folder.claim(&[]);
     let dog = watch(&folder, &id, &["--capture"], "echo loading...; echo '{' | jobdir put; true");
-    assert_eq!(dog.end().status, 1);
+    assert_eq!(dog.ran().status, 1);
     assert_eq!(folder.record(&id)["reason"], "invalid-output");
 }
 
@@ -508,7 +455,7 @@ fn a_document_that_was_captured_survives_the_death_of_the_watchdog() {
     let dog = watch(&folder, &id, &["--capture"], "echo '{\"paid\":1.50}'; touch up; exec sleep 300");
     until("it has said it", || folder.path("up").exists());
     kill(dog.pid(), libc::SIGKILL);
-    assert_eq!(dog.end().status, 137);
+    assert_eq!(dog.ran().status, 137);
     let ran = folder.run("sweep", [""; 0]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     assert_eq!(json(&ran.out)["reason"], "worker-died");
@@ -543,7 +490,7 @@ fn a_wait_goes_on_over_a_read_that_fails_once() {
                 "-e",
                 &format!("inject=openat:error=EIO:when={nth}"),
             ]);
-            (name, Kid::start(strace.arg(bin("jobdir")).args(["wait", "--slice", "15s", &id])))
+            (name, Kid::heard(strace.arg(bin("jobdir")).args(["wait", "--slice", "15s", &id])))
         })
         .collect();
     // A word on standard error is the sign that the fault has happened.
@@ -561,7 +508,7 @@ fn a_wait_goes_on_over_a_read_that_fails_once() {
         heard.push((name, kid, err));
     }
     touch(&folder, "go");
-    assert_eq!(dog.end().status, 0);
+    assert_eq!(dog.ran().status, 0);
     for (name, mut kid, _err) in heard {
         until("the wait has ended", || kid.0.try_wait().unwrap().is_some());
         assert_eq!(kid.0.wait().unwrap().code(), Some(0), "{name}");
@@ -575,7 +522,7 @@ fn the_tail_of_a_log_of_rubbish_is_no_longer_than_its_bound() {
     for (log, text) in [(vec![0xff; 4096], "\u{fffd}"), ("é".repeat(2001).into_bytes(), "é")] {
         let id = folder.claim(&[]);
         fs::File::create(folder.path("rubbish")).unwrap().write_all(&log).unwrap();
-        assert_eq!(watch(&folder, &id, &[], "cat rubbish; exit 1").end().status, 1);
+        assert_eq!(watch(&folder, &id, &[], "cat rubbish; exit 1").ran().status, 1);
         let ran = folder.run("sweep", [""; 0]);
         assert_eq!((ran.status, ran.err.as_str()), (0, ""));
         let line = json(&ran.out);

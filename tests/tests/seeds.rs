@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::fs;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::{Folder, Ran, kill, run, state, until};
+use tests::{Folder, Kid, Ran, in_session, kill, run, state, text, touch, until};
 
 /// A tick of a budgeted consumer: sends what is there, then starts what was asked for. The sending comes first, even
 /// where there is no new work.
@@ -30,16 +29,8 @@ fn tick(folder: &Folder, words: &[&str]) -> Ran {
     run(&mut shell(folder, TICK, words))
 }
 
-fn text(folder: &Folder, name: &str) -> String {
-    fs::read_to_string(folder.path(name)).unwrap_or_default()
-}
-
 fn sent(folder: &Folder) -> Vec<Value> {
     text(folder, "sent").lines().map(|line| serde_json::from_str(line).expect("a whole line")).collect()
-}
-
-fn touch(folder: &Folder, name: &str) {
-    fs::write(folder.path(name), "").unwrap();
 }
 
 fn meta(folder: &Folder, id: &str) -> Value {
@@ -54,11 +45,6 @@ fn row(folder: &Folder, id: &str) -> Value {
     rows.into_iter().find(|row| row["job"] == id).expect("a row")
 }
 
-fn ended(mut child: Child) -> i32 {
-    until("the child has ended", || child.try_wait().unwrap().is_some());
-    child.wait().unwrap().code().unwrap_or(-1)
-}
-
 // The detached worker: a tick has a budget, and is killed.
 
 #[test]
@@ -66,14 +52,7 @@ fn a_tick_killed_after_its_spawn_has_its_result_sent_by_the_next() {
     let folder = Folder::new();
     fs::write(folder.path("request"), "abc123\n").unwrap();
     let mut command = shell(&folder, &format!("{TICK}; sleep 60"), &["corr-1"]);
-    // SAFETY: setsid(2) alone, between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
-    let mut budgeted = command.spawn().unwrap();
+    let mut budgeted = in_session(&mut command).spawn().unwrap();
     until("it has spawned", || !text(&folder, "spawned").is_empty());
     // SAFETY: killpg(2) takes two integers; the group is that of our own child.
     unsafe { libc::killpg(i32::try_from(budgeted.id()).unwrap(), libc::SIGKILL) };
@@ -241,11 +220,10 @@ fn a_wait_ends_with_the_callers_deadline_and_says_which_bound_that_was() {
     let folder = Folder::new();
     let id = folder.claim(&["--hard", "100ms", "--grace", "0"]);
     let mut words = folder.tool("watchdog", ["--job", &id, "--", "sleep", "60"]);
-    let dog = words.stderr(Stdio::null()).spawn().unwrap();
+    let mut dog = Kid::start(words.stderr(Stdio::null()));
     until("it runs", || folder.word(&id) == "running");
     // Only an owner that cannot act is still there at the caller's deadline.
-    let pid = i32::try_from(dog.id()).unwrap();
-    kill(pid, libc::SIGSTOP);
+    kill(dog.pid(), libc::SIGSTOP);
     if folder.word(&id) == "running" {
         let begun = Instant::now();
         let ran = folder.run("jobdir", ["wait", &id]);
@@ -255,8 +233,8 @@ fn a_wait_ends_with_the_callers_deadline_and_says_which_bound_that_was() {
         let ran = folder.run("jobdir", ["wait", "--slice", "1h", &id]);
         assert_eq!(ran.status, 75, "spent is spent");
     }
-    kill(pid, libc::SIGCONT);
-    assert_eq!(ended(dog), 124);
+    kill(dog.pid(), libc::SIGCONT);
+    assert_eq!(dog.end(), 124);
     assert_eq!(folder.run("jobdir", ["wait", &id]).status, 124, "the job itself had a limit, and that is its end");
 }
 
@@ -298,12 +276,12 @@ fn all_windows_come_from_one_knob_and_nest() {
 fn whoever_reads_a_terminal_word_finds_the_whole_record() {
     let folder = Folder::new();
     let ids: Vec<String> = (0..8).map(|_| folder.claim(&[])).collect();
-    let dogs: Vec<Child> = ids
+    let dogs: Vec<Kid> = ids
         .iter()
         .enumerate()
         .map(|(n, id)| {
             let line = format!("sleep 0.{n}; echo '{{\"n\":{n}}}' | jobdir put");
-            folder.tool("watchdog", ["--job", id, "--", "sh", "-c", &line]).spawn().unwrap()
+            Kid::start(&mut folder.watchdog(id, &[], &line))
         })
         .collect();
     let mut open: Vec<(usize, &String)> = ids.iter().enumerate().collect();
@@ -319,7 +297,7 @@ fn whoever_reads_a_terminal_word_finds_the_whole_record() {
         });
         open.is_empty()
     });
-    dogs.into_iter().for_each(|dog| assert_eq!(ended(dog), 0));
+    dogs.into_iter().for_each(|mut dog| assert_eq!(dog.end(), 0));
 }
 
 // Silence, not age.
@@ -387,14 +365,14 @@ fn a_job_without_a_stamp_falls_back_on_its_start_and_not_on_its_claim() {
     until("it waited", || row(&folder, &id)["age_s"].as_f64().unwrap() > 1.4);
     assert_eq!(folder.run("jobdir", ["status", &id]).out, "claimed\n");
     let begun = Instant::now();
-    let dog = folder.tool("watchdog", ["--job", &id, "--", "sleep", "60"]).spawn().unwrap();
+    let mut dog = Kid::start(&mut folder.tool("watchdog", ["--job", &id, "--", "sleep", "60"]));
     until("it runs", || folder.word(&id) == "running");
     let row = row(&folder, &id);
     if row["status"] == "running" {
         assert!(row["silent_s"].as_f64().unwrap() < 1.2, "{row}");
         assert_eq!(row["overdue"], false, "{row}");
     }
-    assert_eq!(ended(dog), 124);
+    assert_eq!(dog.end(), 124);
     assert!(begun.elapsed() >= Duration::from_millis(400));
     assert_eq!(folder.record(&id)["reason"], "idle");
     assert!(folder.record(&id)["duration_s"].as_f64().unwrap() < 1.4, "the queue does not count");

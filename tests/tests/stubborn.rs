@@ -4,42 +4,16 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getpgid, getsid};
 use serde_json::Value;
-use tests::{Folder, Ran, is_alive, kill, run, state, until, until_within};
+use tests::{Folder, Kid, Ran, comes_within, in_session, is_alive, kill, run, skip, state, until};
 
 /// How long an end may take at most: far more than any does, and less than the hunt's own bound of ten seconds.
 const BOUND: Duration = Duration::from_secs(9);
-
-/// A child that is killed if the test forgets it.
-struct Kid(Child);
-
-impl Kid {
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).unwrap()
-    }
-
-    fn end(&mut self) -> i32 {
-        until("the child has ended", || self.0.try_wait().unwrap().is_some());
-        let status = self.0.wait().unwrap();
-        status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
-    }
-}
-
-impl Drop for Kid {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-}
 
 /// One kind of tree.
 struct Tree {
@@ -130,14 +104,7 @@ fn plant(folder: &Folder, tree: &Tree) -> Kid {
     write_scripts(folder, tree);
     let mut command = folder.command("sh");
     command.args(["-c", tree.line]).current_dir(folder.path("")).stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: setsid(2) alone, between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
-    let root = Kid(command.spawn().unwrap());
+    let root = Kid::start(in_session(&mut command));
     until(tree.name, || folder.path("up").exists());
     root
 }
@@ -161,7 +128,7 @@ fn bystander(folder: &Folder, group: i32) -> Kid {
     let line = "trap 'echo TERM >>heard' TERM HUP CONT; : >standing; while :; do sleep .05; done";
     let mut command = folder.command("sh");
     command.args(["-c", line]).current_dir(folder.path("")).process_group(group);
-    let kid = Kid(command.spawn().unwrap());
+    let kid = Kid::start(&mut command);
     until("the bystander stands", || folder.path("standing").exists());
     kid
 }
@@ -203,7 +170,7 @@ fn each_is_gone_under_a_watchdog(trees: impl Iterator<Item = &'static Tree>) {
         // Into a file: a pipe would be held open by whoever survives.
         let said = fs::File::create(folder.path("said")).unwrap();
         let begin = Instant::now();
-        let mut dog = Kid(dog.current_dir(folder.path("")).stdout(Stdio::null()).stderr(said).spawn().unwrap());
+        let mut dog = Kid::start(dog.current_dir(folder.path("")).stdout(Stdio::null()).stderr(said));
         let status = dog.end();
         let took = begin.elapsed();
         println!("{:<28}{took:>8.1?}", tree.name);
@@ -250,7 +217,7 @@ fn no_tree_survives_the_watchdog_of_a_job_or_the_sweep_after_its_death() {
             }
             let id = folder.claim(&["--hard", limit, "--grace", "200ms", "--name", name]);
             let mut dog = folder.tool("watchdog", ["--job", &id, "sh", "-c", tree.line]);
-            let dog = Kid(dog.current_dir(&dir).spawn().unwrap());
+            let dog = Kid::start(dog.current_dir(&dir));
             all.push((id, dog, limit, dir));
         }
     }
@@ -294,7 +261,7 @@ fn a_crowd_of_fifteen_hundred_on_three_levels_is_gone() {
         let (program, options) =
             if watched { ("watchdog", ["--hard", "1d", "--grace", "200ms"]) } else { ("env", ["-u", "x", "-u", "y"]) };
         let mut root = folder.command(program);
-        let mut root = Kid(root.args(options).args(["sh", "-c", line]).current_dir(folder.path("")).spawn().unwrap());
+        let mut root = Kid::start(root.args(options).args(["sh", "-c", line]).current_dir(folder.path("")));
         until("all are up", || folder.living().len() > 1500);
         let begin = Instant::now();
         if watched {
@@ -327,7 +294,7 @@ fn a_tree_with_names_that_look_like_other_fields_is_gone() {
         let mut command = folder.command("sh");
         command.args(["-c", line, name]).current_dir(folder.path(""));
         fs::remove_file(folder.path("up")).unwrap();
-        let mut root = Kid(command.spawn().unwrap());
+        let mut root = Kid::start(&mut command);
         until("it stands", || folder.path("up").exists());
         let ran = folder.run("reap", ["--grace", "200ms", "--json", &root.pid().to_string()]);
         assert_eq!((left(&folder), ran.status, ran.err.as_str()), (0, 0, ""), "{name:?}");
@@ -372,7 +339,7 @@ fn a_tree_that_contains_reap_itself_is_refused_and_feels_nothing() {
         (sh -c 'reap --grace 200ms $(cat root); echo $? >>said; reap --grace 0 $PPID; echo $? >>said
             reap --grace 0 $$; echo $? >>said'; :); sleep .2; kill -0 $! && : >over; wait";
     let mut sh = folder.command("sh");
-    let mut root = Kid(sh.args(["-c", line]).current_dir(folder.path("")).stderr(Stdio::piped()).spawn().unwrap());
+    let mut root = Kid::start(sh.args(["-c", line]).current_dir(folder.path("")).stderr(Stdio::piped()));
     until("it is over", || folder.path("over").exists());
     assert_eq!(fs::read_to_string(folder.path("said")).unwrap(), "1\n1\n1\n");
     assert!(!folder.path("heard").exists() && is_alive(root.pid()));
@@ -394,7 +361,7 @@ fn a_bystander_in_the_group_of_a_stubborn_tree_feels_nothing() {
     let line = "trap : TERM CONT HUP; sh -c 'trap \"\" TERM; (sleep 90 &) ; sleep 90; sleep 90' & echo $! >root
         until [ -e go ]; do sleep .02; done";
     let mut leader = folder.command("sh");
-    let mut leader = Kid(leader.args(["-c", line]).current_dir(folder.path("")).process_group(0).spawn().unwrap());
+    let mut leader = Kid::start(leader.args(["-c", line]).current_dir(folder.path("")).process_group(0));
     let by = bystander(&beside, leader.pid());
     until("the root is noted", || folder.path("root").exists());
     let root = || fs::read_to_string(folder.path("root")).unwrap().trim().parse::<i32>().ok();
@@ -431,7 +398,7 @@ fn other_jobs_of_the_same_shell_feel_nothing_of_a_watchdog_in_its_foreground() {
     fs::write(folder.path("line"), line).unwrap();
     let mut script = folder.command("script");
     script.args(["-qec", "bash --norc line", "/dev/null"]).current_dir(folder.path("")).stdout(Stdio::null());
-    let mut script = Kid(script.spawn().unwrap());
+    let mut script = Kid::start(&mut script);
     until("it is over", || folder.path("over").exists());
     let said = fs::read_to_string(folder.path("said")).unwrap();
     let lines: Vec<&str> = said.lines().collect();
@@ -448,7 +415,7 @@ fn one_id_in_two_roots_is_two_jobs() {
         let claim = ["claim", "-r", &root, "--id", "same", "--grace", "200ms"];
         assert_eq!(folder.run("jobdir", claim).out, "same\n");
         let line = "trap '' TERM; setsid sh -c 'echo $$ >$JOB_DIR/far; sleep 90; sleep 90' & sleep 90; sleep 90";
-        let dog = Kid(folder.tool("watchdog", ["-r", &root, "--job", "same", "sh", "-c", line]).spawn().unwrap());
+        let dog = Kid::start(&mut folder.tool("watchdog", ["-r", &root, "--job", "same", "sh", "-c", line]));
         let far = format!("{root}/jobs/same/far");
         until("it stands", || fs::read_to_string(&far).is_ok_and(|text| text.ends_with('\n')));
         (root, dog, fs::read_to_string(far).unwrap().trim().parse::<i32>().unwrap())
@@ -474,66 +441,79 @@ fn one_id_in_two_roots_is_two_jobs() {
     assert_eq!((status(&two).as_str(), left(&folder)), ("failed\n", 0));
 }
 
-/// A way to end a tree, as scripts do it: TERM, a moment, KILL.
-fn by_signals(folder: &Folder, to: &[&str]) {
-    for signal in ["-TERM", "-KILL"] {
-        let (program, rest) = to.split_first().unwrap();
-        run(folder.command(program).arg(signal).args(rest));
-        let moment = Instant::now() + Duration::from_millis(150);
-        until_within(Duration::from_secs(1), "a moment", || Instant::now() > moment || folder.living().is_empty());
-    }
-}
+/// Ways to end the tree of `$1`, each with what it needs: TERM, a moment, KILL, as scripts do it, the recipe in psutil's
+/// documentation, and ours.
+const WAYS: [(&str, &str, &str); 5] = [
+    ("kill -pgid", "true", "kill -s TERM -- -$1; sleep .15; kill -s KILL -- -$1 2>/dev/null"),
+    ("pkill -s", "command -v pkill", "pkill -TERM -s $1; sleep .15; pkill -KILL -s $1"),
+    (
+        "psutil",
+        "python3 -c 'import psutil'",
+        "exec python3 -c '
+import psutil, sys
+root = psutil.Process(int(sys.argv[1]))
+tree = root.children(recursive=True) + [root]
+def each(act, tree):
+    for process in tree:
+        try:
+            act(process)
+        except psutil.NoSuchProcess:
+            pass
+each(psutil.Process.terminate, tree)
+gone, alive = psutil.wait_procs(tree, timeout=0.15)
+each(psutil.Process.kill, alive)' $1",
+    ),
+    ("tree-kill", "command -v tree-kill", "tree-kill $1 SIGTERM; sleep .15; tree-kill $1 SIGKILL"),
+    ("reap", "true", "exec reap --grace 150ms $1"),
+];
 
 #[test]
 fn the_table_of_ways_to_end_a_tree() {
-    let has_pkill = run(Command::new("sh").args(["-c", "command -v pkill"])).status == 0;
-    let mut rows =
-        vec![format!("{:<28}{:>12}{:>12}{:>12}{:>12}", "left alive of", "kill -pgid", "pkill -s", "reap", "watchdog")];
+    let has = WAYS.map(|(name, need, _)| {
+        let has = run(Command::new("sh").args(["-c", need])).status == 0;
+        if !has {
+            println!("{name}: -, since it is not installed ({need})");
+        }
+        has
+    });
     let cell = |folder: &Folder, sum: &mut usize| {
+        // What was killed may still be on its way.
+        comes_within(Duration::from_millis(150), || folder.living().is_empty());
         let left = left(folder);
         *sum += left;
         format!("{left:>12}")
     };
-    let mut sums = [0; 4];
+    let names: String = WAYS.iter().map(|(name, ..)| format!("{name:>12}")).collect();
+    let mut rows = vec![format!("{:<28}{names}{:>12}", "left alive of", "watchdog")];
+    let (mut sums, mut watched) = ([0; WAYS.len()], 0);
     // The chain and the breeder say nothing new here.
     for tree in TREES.iter().filter(|tree| !["chain of 200", "stops again, ignores TERM"].contains(&tree.name)) {
         let mut row = format!("{:<28}", tree.name);
-        for (way, sum) in sums.iter_mut().enumerate() {
-            let folder = Folder::new();
-            match way {
-                0 | 1 => {
-                    if way == 1 && !has_pkill {
-                        row.push_str(&format!("{:>12}", "-"));
-                        continue;
-                    }
-                    let root = plant(&folder, tree);
-                    assert_eq!(getsid(Some(Pid::from_raw(root.pid()))).unwrap().as_raw(), root.pid());
-                    let (group, session) = (format!("-{}", root.pid()), root.pid().to_string());
-                    let words = if way == 0 { ["kill", "--", &group] } else { ["pkill", "-s", &session] };
-                    by_signals(&folder, &words);
-                    row.push_str(&cell(&folder, sum));
-                }
-                2 => {
-                    let root = plant(&folder, tree);
-                    run(&mut folder.tool("reap", ["--grace", "150ms", &root.pid().to_string()]));
-                    row.push_str(&if tree.for_reap { cell(&folder, sum) } else { format!("{:>12}", "(watchdog)") });
-                }
-                _ => {
-                    write_scripts(&folder, tree);
-                    let mut dog =
-                        folder.tool("watchdog", ["--hard", "200ms", "--grace", "150ms", "sh", "-c", tree.line]);
-                    Kid(dog.current_dir(folder.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-                        .end();
-                    // What it may leave of a hopper is for the test of its own to say.
-                    let mut apart = 0;
-                    row.push_str(&cell(&folder, if is_hopper(tree) { &mut apart } else { sum }));
-                }
+        for (way, (name, _, line)) in WAYS.iter().enumerate() {
+            if !has[way] {
+                row.push_str(&format!("{:>12}", "-"));
+                continue;
             }
+            let folder = Folder::new();
+            let root = plant(&folder, tree);
+            assert_eq!(getsid(Some(Pid::from_raw(root.pid()))).unwrap().as_raw(), root.pid());
+            let ran = run(folder.command("sh").args(["-c", line, "sh", &root.pid().to_string()]));
+            assert_eq!(ran.err, "", "{name}: a way that does not work has no place in the table");
+            let hides = *name == "reap" && !tree.for_reap;
+            row.push_str(&if hides { format!("{:>12}", "(watchdog)") } else { cell(&folder, &mut sums[way]) });
         }
+        let folder = Folder::new();
+        write_scripts(&folder, tree);
+        let mut dog = folder.tool("watchdog", ["--hard", "200ms", "--grace", "150ms", "sh", "-c", tree.line]);
+        dog.current_dir(folder.path("")).stdout(Stdio::null()).stderr(Stdio::null());
+        Kid::start(&mut dog).end();
+        // What it may leave of a hopper is for the test of its own to say.
+        let mut apart = 0;
+        row.push_str(&cell(&folder, if is_hopper(tree) { &mut apart } else { &mut watched }));
         rows.push(row);
     }
     println!("{}", rows.join("\n"));
-    assert_eq!(sums[2..], [0, 0], "ours leave nobody");
+    assert_eq!((sums[WAYS.len() - 1], watched), (0, 0), "ours leave nobody");
     assert!(sums[0] > 0, "a group is not a tree");
 }
 
@@ -541,7 +521,7 @@ fn the_table_of_ways_to_end_a_tree() {
 fn what_is_stopped_or_dead_is_told_apart() {
     // The letters that these tests rest on.
     let folder = Folder::new();
-    let mut kid = Kid(folder.command("sleep").arg("90").spawn().unwrap());
+    let mut kid = Kid::start(folder.command("sleep").arg("90"));
     kill(kid.pid(), libc::SIGSTOP);
     until("it is stopped", || state(kid.pid()) == Some('T'));
     assert!(is_alive(kid.pid()));

@@ -3,14 +3,14 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tests::{Folder, Ran, bin, is_alive, kill, state, until};
+use tests::{Folder, Ran, bin, is_alive, kill, pid_in, said, state, status_of, text, until};
 
 /// A command that runs, with both its outputs in files: nobody who keeps them open holds the test up.
 struct Running {
@@ -46,7 +46,7 @@ impl Running {
         until("the command has ended", || self.child.try_wait().unwrap().is_some());
         let status = self.child.wait().unwrap();
         let [out, err] = self.files.map(|file| String::from_utf8_lossy(&fs::read(file).unwrap()).into_owned());
-        Ran { status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap()), out, err }
+        Ran { status: status_of(status), out, err }
     }
 
     /// The same, and how long it took.
@@ -70,20 +70,6 @@ fn script(folder: &Folder, words: &[&str], script: &str) -> Running {
 /// A line of sh in the folder, with the tools in its PATH.
 fn sh(folder: &Folder, line: &str) -> Running {
     Running::start(folder, folder.command("sh").args(["-c", line]).current_dir(folder.path("")))
-}
-
-fn text(folder: &Folder, name: &str) -> String {
-    fs::read_to_string(folder.path(name)).unwrap_or_default()
-}
-
-/// Waits until the file holds something, and returns it.
-fn said(folder: &Folder, name: &str) -> String {
-    until(&format!("{name} says something"), || text(folder, name).ends_with('\n'));
-    text(folder, name).trim_end().to_owned()
-}
-
-fn pid_in(folder: &Folder, name: &str) -> i32 {
-    said(folder, name).parse().unwrap()
 }
 
 /// Claims, runs under a watchdog in the foreground, and returns how that ended and the record.

@@ -3,38 +3,12 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tests::{Folder, Ran, bin, is_alive, kill, run, state, until};
-
-/// A command in the background, killed if the test forgets it.
-struct Kid(Child);
-
-impl Kid {
-    fn start(command: &mut Command) -> Kid {
-        Kid(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).unwrap()
-    }
-
-    fn end(&mut self) -> i32 {
-        until("the command has ended", || self.0.try_wait().unwrap().is_some());
-        let status = self.0.wait().unwrap();
-        status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
-    }
-}
-
-impl Drop for Kid {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use tests::{Folder, Kid, Ran, bin, is_alive, kill, run, said, state, text, until};
 
 /// Whether this kernel lets us have a pid namespace; one line where it does not.
 fn is_possible() -> bool {
@@ -65,15 +39,6 @@ fn job(folder: &Folder, claim: &[&str], words: &[&str], line: &str) -> (Ran, Val
 fn verdict(record: &Value) -> (&str, &str, &Value, &Value) {
     let word = |key: &str| record[key].as_str().unwrap();
     (word("status"), word("reason"), &record["exit_code"], &record["signal"])
-}
-
-fn text(folder: &Folder, name: &str) -> String {
-    fs::read_to_string(folder.path(name)).unwrap_or_default()
-}
-
-fn said(folder: &Folder, name: &str) -> String {
-    until(&format!("{name} says something"), || text(folder, name).ends_with('\n'));
-    text(folder, name).trim_end().to_owned()
 }
 
 /// The session that the owner has written down, as soon as it has.
@@ -209,7 +174,7 @@ fn a_watchdog_that_is_killed_leaves_no_process_however_it_hid() {
     let folder = Folder::new();
     let line = format!("trap '' TERM; {}; while :; do sleep .02; done", escapers(&folder));
     // Without it they do get away: so this would be seen.
-    let mut kid = Kid::start(&mut watchdog(&folder, &[], &line));
+    let mut kid = Kid::quiet(&mut watchdog(&folder, &[], &line));
     said(&folder, "up");
     kill(kid.pid(), libc::SIGKILL);
     kid.end();
@@ -222,7 +187,7 @@ fn a_watchdog_that_is_killed_leaves_no_process_however_it_hid() {
         fs::remove_file(folder.path("up")).unwrap();
         let id = folder.claim(&[]);
         let words: &[&str] = if of_job { &["--contain", "--job", &id] } else { &["--contain"] };
-        let mut kid = Kid::start(&mut watchdog(&folder, words, &line));
+        let mut kid = Kid::quiet(&mut watchdog(&folder, words, &line));
         said(&folder, "up");
         assert!(named(&folder).len() >= 6, "{:?}", named(&folder));
         kill(kid.pid(), libc::SIGKILL);
@@ -244,7 +209,7 @@ fn the_death_of_a_watchdog_with_earlier_children_ends_all_too() {
     let folder = Folder::new();
     fs::write(folder.path("line"), format!("{}; sleep 60", escapers(&folder))).unwrap();
     let line = "sleep 60 & echo $! >earlier; exec watchdog --contain -- sh line";
-    let mut kid = Kid::start(folder.command("sh").args(["-c", line]).current_dir(folder.path("")));
+    let mut kid = Kid::quiet(folder.command("sh").args(["-c", line]).current_dir(folder.path("")));
     said(&folder, "up");
     kill(kid.pid(), libc::SIGKILL);
     kid.end();
@@ -268,7 +233,7 @@ fn limits_and_requests_end_it_as_they_do_without() {
         let line = "trap 'echo bye >end; exit 9' TERM; setsid sh -c 'trap \"echo child >child; exit\" TERM; echo up >up; while :; do sleep .02; done' &
             (sh -c 'kill -STOP $$' &) ; while :; do sleep .02; done";
         let since = Instant::now();
-        let mut kid = Kid::start(&mut watchdog(&folder, &["--job", &id, "--contain"], line));
+        let mut kid = Kid::quiet(&mut watchdog(&folder, &["--job", &id, "--contain"], line));
         said(&folder, "up");
         match what {
             "cancelled" => assert_eq!(folder.run("jobdir", ["cancel", &id]).status, 0),
@@ -297,7 +262,7 @@ fn whoever_ignores_term_is_gone_after_the_grace() {
     let folder = Folder::new();
     let line = format!("trap '' TERM; {}; while :; do sleep .02; done", escapers(&folder));
     let id = folder.claim(&["--grace", "300ms"]);
-    let mut kid = Kid::start(&mut watchdog(&folder, &["--job", &id, "--contain"], &line));
+    let mut kid = Kid::quiet(&mut watchdog(&folder, &["--job", &id, "--contain"], &line));
     said(&folder, "up");
     kill(kid.pid(), libc::SIGTERM);
     assert_eq!(kid.end(), 143);
@@ -336,7 +301,7 @@ fn with_root_first_the_command_hears_of_it_before_its_children() {
     let child = "trap 'echo child >>order; exit' TERM\necho up >>order\nwhile :; do sleep .02; done";
     fs::write(folder.path("child"), child).unwrap();
     let root = "sh child & trap 'echo root >>order; wait; exit' TERM; while :; do sleep .02; done";
-    let mut kid = Kid::start(&mut watchdog(&folder, &["--contain", "--root-first", "--grace", "4s"], root));
+    let mut kid = Kid::quiet(&mut watchdog(&folder, &["--contain", "--root-first", "--grace", "4s"], root));
     said(&folder, "order");
     kill(kid.pid(), libc::SIGTERM);
     assert_eq!(kid.end(), 143);
@@ -393,7 +358,7 @@ fn a_first_process_that_is_killed_is_a_command_that_was_killed() {
     }
     let folder = Folder::new();
     let id = folder.claim(&[]);
-    let mut kid = Kid::start(&mut watchdog(&folder, &["--job", &id, "--contain"], "sleep 60 & echo up >up; sleep 60"));
+    let mut kid = Kid::quiet(&mut watchdog(&folder, &["--job", &id, "--contain"], "sleep 60 & echo up >up; sleep 60"));
     said(&folder, "up");
     kill(session(&folder, &id), libc::SIGKILL);
     assert_eq!((kid.end(), folder.living()), (137, vec![]));
@@ -434,7 +399,7 @@ fn without_root_a_user_namespace_does_the_same() {
         hidden.display(),
         hidden.display()
     );
-    let mut kid = Kid::start(&mut nobody(&line));
+    let mut kid = Kid::quiet(&mut nobody(&line));
     said(&folder, "own/up");
     assert!(named(&folder).len() >= 4, "{:?}", named(&folder));
     kill(kid.pid(), libc::SIGKILL);
