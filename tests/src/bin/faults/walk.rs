@@ -313,10 +313,40 @@ fn row(name: &str, cells: &[String]) -> String {
     format!("{name:24}{cells}")
 }
 
-/// One worker for each place, started when it is first needed, with the folder of its image.
+/// A process that visits points in one place.
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// The folder of its image.
+    _image: Option<TempDir>,
+}
+
+impl Worker {
+    fn start((name, place): (&str, Place), tools: &Path) -> Result<Worker, String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let image = if place == Place::Image { Some(disk::make(name)?) } else { None };
+        let mut command = Command::new(if image.is_some() { Path::new("unshare") } else { &me });
+        match (&image, place) {
+            (Some(folder), _) => {
+                command.args(["--mount", "--"]).args([me.as_path(), Path::new("--worker"), folder.path()]);
+                command.env("TMPDIR", folder.path().join("mnt"))
+            }
+            (None, Place::Folder(dir)) => command.arg("--worker").env("TMPDIR", dir),
+            (None, _) => command.arg("--worker"),
+        };
+        command.env(BINARIES, tools).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("a worker cannot be started: {e}"))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or("a worker has no pipes")?;
+        Ok(Worker { child, input, output: BufReader::new(output), _image: image })
+    }
+}
+
+/// One worker for each place, started when it is first needed.
 struct Team<'a> {
     tools: &'a Path,
-    workers: [Option<(Child, ChildStdin, BufReader<ChildStdout>, Option<TempDir>)>; PLACES.len()],
+    workers: [Option<Worker>; PLACES.len()],
 }
 
 impl Team<'_> {
@@ -325,35 +355,12 @@ impl Team<'_> {
     }
 
     fn ask(&mut self, place: usize, request: &Value) -> Result<Value, String> {
-        let worker = &mut self.workers[place];
-        if worker.is_none() {
-            let me = std::env::current_exe().map_err(|e| e.to_string())?;
-            let (name, kind) = PLACES[place];
-            let image = if kind == Place::Image { Some(disk::make(name)?) } else { None };
-            let mut command = match &image {
-                Some(folder) => {
-                    let mut command = Command::new("unshare");
-                    command.args(["--mount", "--"]).arg(me).arg("--worker").arg(folder.path());
-                    command.env("TMPDIR", folder.path().join("mnt"));
-                    command
-                }
-                None => {
-                    let mut command = Command::new(me);
-                    command.arg("--worker");
-                    command
-                }
-            };
-            if let Place::Folder(dir) = kind {
-                command.env("TMPDIR", dir);
-            }
-            command.env(BINARIES, self.tools).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = command.spawn().map_err(|e| format!("a worker cannot be started: {e}"))?;
-            let (input, output) = (child.stdin.take(), child.stdout.take());
-            *worker = input.zip(output).map(|(input, output)| (child, input, BufReader::new(output), image));
-        }
-        let (_, input, output, _) = worker.as_mut().ok_or("a worker has no pipes")?;
+        let worker = match &mut self.workers[place] {
+            Some(worker) => worker,
+            none => none.insert(Worker::start(PLACES[place], self.tools)?),
+        };
         let mut line = String::new();
-        let told = writeln!(input, "{request}").and_then(|()| output.read_line(&mut line));
+        let told = writeln!(worker.input, "{request}").and_then(|()| worker.output.read_line(&mut line));
         let reply = told.ok().and_then(|_| serde_json::from_str(&line).ok());
         reply.ok_or_else(|| format!("a worker ended at {request}"))
     }
@@ -361,7 +368,7 @@ impl Team<'_> {
 
 impl Drop for Team<'_> {
     fn drop(&mut self) {
-        for (mut child, input, output, _image) in self.workers.iter_mut().filter_map(Option::take) {
+        for Worker { mut child, input, output, _image } in self.workers.iter_mut().filter_map(Option::take) {
             drop((input, output));
             let _ = child.wait();
         }
