@@ -233,7 +233,7 @@ pub fn says_so(ran: &Ran, traced: &Traced, done: bool, spares: bool, fault: Faul
     let told = match fault {
         _ if done || traced.killed => true,
         // Who had ended before has nothing to tell of it.
-        Fault::Power => true,
+        Fault::Power { .. } => true,
         // Who lost his delegate before it began has the same to tell as one who lost it right after.
         Fault::Kill(whom) => whom == Whom::Delegate || (ran.status != 0 && !ran.err.is_empty()),
         Fault::Fail { errno: Errno::EAGAIN, .. } if spares && ran.status == 0 => true,

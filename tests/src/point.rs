@@ -45,7 +45,7 @@ pub fn visit(scenario: &Scenario, fault: Option<(Fault, usize)>, disk: Option<&D
     ledger.emit(scene.emitted);
     ledger.look(&stage);
     let (traced, ran) = run(scenario, &stage, fault, disk, &mut ledger);
-    let rebooted = traced.struck.is_some() && matches!(fault, Some((Fault::Power, _)));
+    let rebooted = traced.struck.is_some() && matches!(fault, Some((Fault::Power { .. }, _)));
     let mut visit = Visit { struck: traced.struck.clone(), counts: traced.counts.clone(), ..Visit::default() };
     let mut check = |found: Vec<Violation>| {
         for violation in found {
@@ -126,9 +126,9 @@ fn run(
     let base = stage.path("").canonicalize().unwrap();
     let mut look = || ledger.look(stage);
     let mut world = None;
-    let mut cut = || {
+    let mut cut = |log| {
         world = Some(World::of(stage));
-        disk.expect("a disk whose power can be cut").cut();
+        disk.expect("a disk whose power can be cut").cut(log);
     };
     let plan =
         Plan { tools: tools(), base: &base, mark: &stage.mark, fault, limit: LIMIT, look: &mut look, cut: &mut cut };

@@ -46,7 +46,10 @@ pub enum Fault {
     /// Somebody is killed before the call.
     Kill(Whom),
     /// The power fails before the call: nothing more gets to the disk, and everybody is killed.
-    Power,
+    Power {
+        /// The log is written first: names get to the disk, and what is in the files may not.
+        log: bool,
+    },
     /// The call fails; lasting: so does every later one that may.
     Fail {
         /// With this.
@@ -83,14 +86,14 @@ const LASTS: Duration = Duration::from_millis(400);
 const SHORT: u64 = 20;
 
 impl Fault {
-    /// All of them: kills, a power cut, then each error once and lasting. An EINTR that lasts is no fault, but a loop for ever.
+    /// All of them: kills, power cuts, then each error once and lasting. An EINTR that lasts is no fault, but a loop for ever.
     pub fn all() -> impl Iterator<Item = Fault> {
         let errors = ERRNOS.into_iter().flat_map(|errno| [false, true].map(|lasting| Fault::Fail { errno, lasting }));
         let lasting_eintr = Fault::Fail { errno: Errno::EINTR, lasting: true };
         KILLS
             .into_iter()
             .map(Fault::Kill)
-            .chain([Fault::Power])
+            .chain([false, true].map(|log| Fault::Power { log }))
             .chain(errors.filter(move |fault| *fault != lasting_eintr))
     }
 }
@@ -99,7 +102,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Kill(whom) => write!(f, "kill-{}", format!("{whom:?}").to_lowercase()),
-            Fault::Power => f.write_str("power"),
+            Fault::Power { log } => f.write_str(if *log { "power-log" } else { "power" }),
             Fault::Fail { errno, lasting } => write!(f, "{errno:?}{}", if *lasting { "+" } else { "" }),
         }
     }
@@ -175,8 +178,8 @@ pub struct Plan<'a> {
     pub limit: Duration,
     /// Called whenever a name has changed.
     pub look: &'a mut dyn FnMut(),
-    /// Cuts the power of the disk. No tool gets past a call of its own meanwhile.
-    pub cut: &'a mut dyn FnMut(),
+    /// Cuts the power of the disk, after its log is written or not. No tool gets past a call of its own meanwhile.
+    pub cut: &'a mut dyn FnMut(bool),
 }
 
 struct Engine<'a> {
@@ -419,7 +422,7 @@ impl Engine<'_> {
     fn can_strike(&self, call: &Call, fault: Fault) -> bool {
         match fault {
             Fault::Kill(whom) => self.tracees.keys().any(|&pid| self.is(pid, whom)),
-            Fault::Power => call.leaves_a_trace(),
+            Fault::Power { .. } => call.leaves_a_trace(),
             Fault::Fail { errno, .. } => call.may_fail(errno),
         }
     }
@@ -448,10 +451,10 @@ impl Engine<'_> {
             self.since = Some(Instant::now());
         }
         match fault {
-            Fault::Kill(_) | Fault::Power => {
+            Fault::Kill(_) | Fault::Power { .. } => {
                 let whom = if let Fault::Kill(whom) = fault { whom } else { Whom::All };
-                if fault == Fault::Power {
-                    (self.plan.cut)();
+                if let Fault::Power { log } = fault {
+                    (self.plan.cut)(log);
                 }
                 self.doomed = (whom == Whom::All).then_some(whom);
                 let doomed: Vec<i32> = self.tracees.keys().copied().filter(|&pid| self.is(pid, whom)).collect();

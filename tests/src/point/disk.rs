@@ -1,8 +1,8 @@
 //! A file system that can lose its power: an image of its own, mounted over a loop device.
 //!
 //! - The mount is made in a mount namespace that one process has for itself, and goes with it, however that ends.
-//! - A cut is what `xfs_io -x -c shutdown` does: what is not on the disk at that moment never gets there, the log
-//!   included.
+//! - A cut is what `xfs_io -x -c shutdown` does: what is not on the disk at that moment never gets there. With `-f` the
+//!   log is written first: a file that was renamed has its new name then, and perhaps nothing in it.
 //! - A boot mounts the image again, which replays the log, and covers the kernel's boot id with another one.
 
 use std::cell::Cell;
@@ -23,7 +23,8 @@ const SIZES: [(&str, u64); 2] = [("ext4", 32 << 20), ("xfs", 300 << 20)];
 /// `_IOR('X', 125, u32)`: XFS_IOC_GOINGDOWN and EXT4_IOC_SHUTDOWN.
 const SHUTDOWN: libc::Ioctl = 0x8004_587d;
 
-/// XFS_FSOP_GOING_FLAGS_NOLOGFLUSH.
+/// XFS_FSOP_GOING_FLAGS_LOGFLUSH and XFS_FSOP_GOING_FLAGS_NOLOGFLUSH.
+const LOG_FLUSH: u32 = 1;
 const NO_LOG_FLUSH: u32 = 2;
 
 /// Where the kernel tells its boot id.
@@ -97,11 +98,12 @@ impl Disk {
         nix::unistd::syncfs(self.open()).expect("syncfs");
     }
 
-    /// The power fails.
-    pub fn cut(&self) {
+    /// The power fails, after the log is written or not.
+    pub fn cut(&self, log: bool) {
         let mnt = self.open();
+        let how = if log { LOG_FLUSH } else { NO_LOG_FLUSH };
         // SAFETY: this request reads one u32, and it is ours.
-        let cut = Errno::result(unsafe { libc::ioctl(mnt.as_raw_fd(), SHUTDOWN, &NO_LOG_FLUSH) });
+        let cut = Errno::result(unsafe { libc::ioctl(mnt.as_raw_fd(), SHUTDOWN, &how) });
         cut.map_err(io::Error::from).expect("a shutdown of the file system");
     }
 

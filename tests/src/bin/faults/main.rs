@@ -3,7 +3,8 @@
 //!     faults [SCENARIO]… [--fault KIND]… [--on PLACE]… [--stride K [--offset J]] [--workers N] [--list] [-v]
 //!
 //! - A point is one system call of one command line with one fault at it: `kill-caller`, `kill-watchdog`,
-//!   `kill-delegate`, `kill-all`, an error once (`EIO`), an error from then on (`EIO+`), or a power cut (`power`).
+//!   `kill-delegate`, `kill-all`, an error once (`EIO`), an error from then on (`EIO+`), or a power cut (`power`, or `power-log` where
+//!   the log of the file system still gets to the disk).
 //! - Places are `tmpfs` and `disk`, and for power cuts `ext4` and `xfs`: images that are loop-mounted, which takes root.
 //!   Where that cannot be, one line says so and why, and the rest is walked.
 //! - Without a stride every point is visited, and each walk goes on until the command ends untouched.

@@ -31,7 +31,7 @@ enum Place {
 
 /// Whether a fault is tried in a place.
 fn visits(place: usize, fault: Fault) -> bool {
-    (PLACES[place].1 == Place::Image) == (fault == Fault::Power)
+    (PLACES[place].1 == Place::Image) == matches!(fault, Fault::Power { .. })
 }
 
 /// Why nothing can be walked in a place; `None` where it can.
@@ -268,7 +268,7 @@ fn report(args: &Args, seen: &[Seen], total: usize, start: Instant) -> bool {
         .collect();
     let column = |fault: Fault| match fault {
         Fault::Kill(whom) => format!("{whom:?}").to_lowercase(),
-        Fault::Power => "power".into(),
+        Fault::Power { .. } => "power".into(),
         Fault::Fail { errno, .. } => format!("{errno:?}"),
     };
     let cell = |of: &dyn Fn(&Seen) -> bool| {
