@@ -161,6 +161,33 @@ impl Call {
         !asks && !QUIET.contains(&self.number)
     }
 
+    /// Whether a disk or somebody outside may look different after it: a power cut before any other call is one before
+    /// the next of these.
+    pub fn leaves_a_trace(&self) -> bool {
+        match self.number {
+            libc::SYS_openat => self.args[2] & libc::O_CREAT as u64 != 0,
+            libc::SYS_write | libc::SYS_pwrite64 => self.path().is_some_and(|path| !path.starts_with("/proc")),
+            libc::SYS_copy_file_range
+            | libc::SYS_exit_group
+            | libc::SYS_fallocate
+            | libc::SYS_fdatasync
+            | libc::SYS_fsync
+            | libc::SYS_ftruncate
+            | libc::SYS_linkat
+            | libc::SYS_mkdir
+            | libc::SYS_mkdirat
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_sendfile
+            | libc::SYS_splice
+            | libc::SYS_unlink
+            | libc::SYS_unlinkat
+            | libc::SYS_utimensat
+            | libc::SYS_writev => true,
+            _ => false,
+        }
+    }
+
     /// The process that a file in /proc tells of.
     pub fn process(&self) -> Option<i32> {
         self.path()?.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()?.parse().ok()

@@ -41,7 +41,8 @@ pub struct Ledger {
 /// How long something that was killed may take to be gone.
 const GOING: Duration = Duration::from_millis(500);
 
-fn is_terminal(word: &str) -> bool {
+/// Whether a word of a status tells of an end.
+pub fn is_terminal(word: &str) -> bool {
     ["done", "failed", "timeout", "unknown"].contains(&word)
 }
 
@@ -73,6 +74,15 @@ impl Ledger {
         }
     }
 
+    /// A power cut takes back every record that nobody was told of: by its line, or by a status that told of an end.
+    pub fn forget_but(&mut self, ended: &[String]) {
+        let Ledger { records, emitted, .. } = self;
+        records.retain(|(claim, id), _| {
+            let said = emitted.get(id).into_iter().flatten().any(|line| line["claim"] == claim.as_str());
+            said || ended.contains(id)
+        });
+    }
+
     /// What was found by looking, once.
     pub fn found(&mut self) -> Vec<Violation> {
         let mut found = std::mem::take(&mut self.found);
@@ -93,7 +103,7 @@ fn invalid(id: &str, file: &[u8]) -> Option<String> {
     (!names || !is_terminal(word)).then(|| format!("its record names no end of it: {line}"))
 }
 
-/// I2: a status is one word, and one that is terminal has a readable record that agrees.
+/// I2: a status that is terminal has a readable record that agrees.
 pub fn view_agrees(stage: &Stage) -> Vec<Violation> {
     let disagrees = |id: &String| {
         let word = stage.word(id);
@@ -101,10 +111,15 @@ pub fn view_agrees(stage: &Stage) -> Vec<Violation> {
     };
     let ids = stage.jobs().into_iter().map(|(id, _)| id).filter(disagrees);
     let what = |id: String| format!("{id} is {}, and its record says otherwise", stage.word(&id));
+    ids.map(what).map(|what| broken("I2 view agrees", what)).collect()
+}
+
+/// I2 as well: a status is one word.
+pub fn view_is_whole(stage: &Stage) -> Vec<Violation> {
     let torn = |(id, _): &(String, _)| !["claimed\n", "running\n"].contains(&stage.text(id, "status").as_str());
     let torn = stage.jobs().into_iter().filter(torn).filter(|(id, _)| !is_terminal(&stage.word(id)));
-    let words = torn.map(|(id, _)| format!("the status of {id} is '{}'", stage.text(&id, "status")));
-    ids.map(what).chain(words).map(|what| broken("I2 view agrees", what)).collect()
+    torn.map(|(id, _)| broken("I2 view agrees", format!("the status of {id} is '{}'", stage.text(&id, "status"))))
+        .collect()
 }
 
 /// I3: every id that was printed is delivered. To be asked once everything was swept.
@@ -206,6 +221,8 @@ pub fn says_so(ran: &Ran, traced: &Traced, done: bool, spares: bool, fault: Faul
     let err = ran.err.to_lowercase();
     let told = match fault {
         _ if done || traced.killed => true,
+        // Who had ended before has nothing to tell of it.
+        Fault::Power { .. } => true,
         // Who lost his delegate before it began has the same to tell as one who lost it right after.
         Fault::Kill(whom) => whom == Whom::Delegate || (ran.status != 0 && !ran.err.is_empty()),
         Fault::Fail { errno: Errno::EAGAIN, .. } if spares && ran.status == 0 => true,

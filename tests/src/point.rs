@@ -1,13 +1,21 @@
 //! One point of the walk: a fresh folder, the command line with one fault in it, and everything that must be true then,
 //! at once and after a sweep.
+//!
+//! After a power cut "at once" is after the next boot, and what is outside of the root stands for the world, which
+//! remembers what it was told.
+
+pub mod disk;
 
 use std::fs::{self, File};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::invariant::{self, Ledger, Violation};
 use crate::scenario::{Scenario, Stage, lines, tools};
 use crate::trace::{self, Fault, Plan, Traced};
 use crate::{Ran, until};
+
+use self::disk::Disk;
 
 /// How long a command line may take: none of them has anything to wait for that is longer than a few seconds.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -26,8 +34,9 @@ pub struct Visit {
     pub counts: std::collections::HashMap<String, usize>,
 }
 
-/// Runs the scenario with the fault at its n-th eligible call, or untouched, and checks everything.
-pub fn visit(scenario: &Scenario, fault: Option<(Fault, usize)>) -> Visit {
+/// Runs the scenario with the fault at its n-th eligible call, or untouched, and checks everything. The disk is the one
+/// that holds `$TMPDIR`, where its power can be cut.
+pub fn visit(scenario: &Scenario, fault: Option<(Fault, usize)>, disk: Option<&Disk>) -> Visit {
     let stage = Stage::new();
     let scene = (scenario.set)(&stage);
     let before: Vec<String> = stage.jobs().into_iter().map(|(id, _)| id).collect();
@@ -35,7 +44,8 @@ pub fn visit(scenario: &Scenario, fault: Option<(Fault, usize)>) -> Visit {
     ledger.printed = scene.printed;
     ledger.emit(scene.emitted);
     ledger.look(&stage);
-    let (traced, ran) = run(scenario, &stage, fault, &mut ledger);
+    let (traced, ran) = run(scenario, &stage, fault, disk, &mut ledger);
+    let rebooted = traced.struck.is_some() && matches!(fault, Some((Fault::Power { .. }, _)));
     let mut visit = Visit { struck: traced.struck.clone(), counts: traced.counts.clone(), ..Visit::default() };
     let mut check = |found: Vec<Violation>| {
         for violation in found {
@@ -68,14 +78,18 @@ pub fn visit(scenario: &Scenario, fault: Option<(Fault, usize)>) -> Visit {
     check(invariant::order(&traced.steps));
     check(invariant::locks(&traced.steps, scenario.ends.contains(&"unknown/wedged")));
     check(now(&stage, &mut ledger));
+    // A cut may cost a view, which is not synced; the next sweep has another one for it.
+    if !rebooted {
+        check(invariant::view_is_whole(&stage));
+    }
 
     // A sweep, whatever there is; then everything is brought to its end, and swept again.
-    check(sweep(&stage, &mut ledger));
+    check(sweep(&stage, &mut ledger, rebooted));
     check(now(&stage, &mut ledger));
     check(end(&stage, scenario.ends));
     let limit = Instant::now() + SETTLED_WITHIN;
     while stage.jobs().iter().any(|(id, _)| ["claimed", "running"].contains(&stage.word(id).as_str())) {
-        check(sweep(&stage, &mut ledger));
+        check(sweep(&stage, &mut ledger, rebooted));
         if Instant::now() > limit {
             let what = format!("{:?} are not settled", stage.jobs());
             check(vec![Violation { invariant: "I7 the next sweep settles", what }]);
@@ -85,9 +99,11 @@ pub fn visit(scenario: &Scenario, fault: Option<(Fault, usize)>) -> Visit {
     }
     // An owner keeps its lock for a moment after its record, and one that has lost its claim has yet to find out.
     until("the watchdogs have ended", || stage.jobs().iter().all(|(id, _)| stage.watchdog(id).is_none()));
-    check(sweep(&stage, &mut ledger));
+    check(sweep(&stage, &mut ledger, rebooted));
     check(now(&stage, &mut ledger));
-    check(invariant::tells_what_happened(&stage, scenario.ends));
+    // Nobody lives through a power cut.
+    let died: &[&str] = if rebooted { &["unknown/worker-died"] } else { &[] };
+    check(invariant::tells_what_happened(&stage, &[scenario.ends, died].concat()));
     check(invariant::printed_is_delivered(&ledger));
 
     check(delivered(&stage, &ledger));
@@ -95,18 +111,60 @@ pub fn visit(scenario: &Scenario, fault: Option<(Fault, usize)>) -> Visit {
     visit
 }
 
-/// The command line itself.
-fn run(scenario: &Scenario, stage: &Stage, fault: Option<(Fault, usize)>, ledger: &mut Ledger) -> (Traced, Ran) {
+/// The command line itself, and the boot after a power cut.
+fn run(
+    scenario: &Scenario,
+    stage: &Stage,
+    fault: Option<(Fault, usize)>,
+    disk: Option<&Disk>,
+    ledger: &mut Ledger,
+) -> (Traced, Ran) {
+    disk.iter().for_each(|disk| disk.sync());
+
     let mut command = stage.command("sh");
     command.stdout(File::create(stage.path("out")).unwrap()).stderr(File::create(stage.path("err")).unwrap());
     let base = stage.path("").canonicalize().unwrap();
     let mut look = || ledger.look(stage);
-    let plan = Plan { tools: tools(), base: &base, mark: &stage.mark, fault, limit: LIMIT, look: &mut look };
+    let mut world = None;
+    let mut cut = |log| {
+        world = Some(World::of(stage));
+        disk.expect("a disk whose power can be cut").cut(log);
+    };
+    let plan =
+        Plan { tools: tools(), base: &base, mark: &stage.mark, fault, limit: LIMIT, look: &mut look, cut: &mut cut };
     let traced = trace::run(command, scenario.line, plan).expect("ptrace");
+    if let (Some(world), Some(disk)) = (world, disk) {
+        until("everybody is dead", || {
+            let living = trace::carriers(&stage.mark);
+            living.iter().for_each(|&pid| crate::kill(pid, libc::SIGKILL));
+            living.is_empty()
+        });
+        disk.boot();
+        world.files.iter().for_each(|(path, file)| fs::write(path, file).unwrap());
+        ledger.forget_but(&world.ended);
+    }
     let text = |name| String::from_utf8_lossy(&fs::read(stage.path(name)).unwrap_or_default()).into_owned();
     // A detached watchdog has a file of its own to complain to.
     let ran = Ran { status: traced.status, out: text("out"), err: text("err") + &text("dog") };
     (traced, ran)
+}
+
+/// What is known outside of the machine at the moment of a cut.
+struct World {
+    /// What was said and handed on: the files beside the root.
+    files: Vec<(PathBuf, Vec<u8>)>,
+    /// The jobs whose status told of an end.
+    ended: Vec<String>,
+}
+
+impl World {
+    fn of(stage: &Stage) -> World {
+        let paths = fs::read_dir(stage.path("")).unwrap().map(|entry| entry.unwrap().path());
+        let files = paths.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+        let ids = stage.jobs().into_iter().map(|(id, _)| id);
+        let ended = ids.filter(|id| invariant::is_terminal(&stage.word(id))).collect();
+        World { files, ended }
+    }
 }
 
 /// What must be true at any moment.
@@ -122,12 +180,13 @@ fn now(stage: &Stage, ledger: &mut Ledger) -> Vec<Violation> {
     found
 }
 
-/// One sweep, which has to settle whatever had died before it began.
-fn sweep(stage: &Stage, ledger: &mut Ledger) -> Vec<Violation> {
-    let dead: Vec<String> = stage.jobs().into_iter().map(|(id, _)| id).filter(|id| is_over(stage, id)).collect();
+/// One sweep, which has to settle whatever had died before it began: after a boot, everything.
+fn sweep(stage: &Stage, ledger: &mut Ledger, rebooted: bool) -> Vec<Violation> {
+    let ids = stage.jobs().into_iter().map(|(id, _)| id);
+    let dead: Vec<String> = ids.filter(|id| rebooted || is_over(stage, id)).collect();
     let ran = stage.sh("exec sweep");
     ledger.emit(lines(&ran.out));
-    invariant::is_settled(stage, &dead, &ran)
+    [invariant::is_settled(stage, &dead, &ran), invariant::view_is_whole(stage)].concat()
 }
 
 /// Whether a job has lost its owner, or was never started in time: a settling that may begin now must end it.

@@ -2,8 +2,8 @@
 //!
 //! The whole tree is followed, detached children included. Calls are counted over the tree, in the order in which the
 //! kernel reports them, and only those of the five tools: a delegate or a shell is let run, and its calls
-//! are not ours to break. The fault is a kill of somebody, just before the call is made, or an error that the call gives
-//! instead of being made.
+//! are not ours to break. The fault is a kill of somebody or the end of the power, just before the call is made, or an
+//! error that the call gives instead of being made.
 //!
 //! Everything is seized rather than attached, so that a stop is told from a group stop. What a fault has left behind
 //! is let go at the end, alive: whether the tools find it is what the invariants ask. Should we die ourselves, the
@@ -45,6 +45,11 @@ pub enum Whom {
 pub enum Fault {
     /// Somebody is killed before the call.
     Kill(Whom),
+    /// The power fails before the call: nothing more gets to the disk, and everybody is killed.
+    Power {
+        /// The log is written first: names get to the disk, and what is in the files may not.
+        log: bool,
+    },
     /// The call fails; lasting: so does every later one that may.
     Fail {
         /// With this.
@@ -81,11 +86,15 @@ const LASTS: Duration = Duration::from_millis(400);
 const SHORT: u64 = 20;
 
 impl Fault {
-    /// All of them: kills, then each error once and lasting. An EINTR that lasts is no fault, but a loop for ever.
+    /// All of them: kills, power cuts, then each error once and lasting. An EINTR that lasts is no fault, but a loop for ever.
     pub fn all() -> impl Iterator<Item = Fault> {
         let errors = ERRNOS.into_iter().flat_map(|errno| [false, true].map(|lasting| Fault::Fail { errno, lasting }));
         let lasting_eintr = Fault::Fail { errno: Errno::EINTR, lasting: true };
-        KILLS.into_iter().map(Fault::Kill).chain(errors.filter(move |fault| *fault != lasting_eintr))
+        KILLS
+            .into_iter()
+            .map(Fault::Kill)
+            .chain([false, true].map(|log| Fault::Power { log }))
+            .chain(errors.filter(move |fault| *fault != lasting_eintr))
     }
 }
 
@@ -93,6 +102,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Kill(whom) => write!(f, "kill-{}", format!("{whom:?}").to_lowercase()),
+            Fault::Power { log } => f.write_str(if *log { "power-log" } else { "power" }),
             Fault::Fail { errno, lasting } => write!(f, "{errno:?}{}", if *lasting { "+" } else { "" }),
         }
     }
@@ -168,6 +178,8 @@ pub struct Plan<'a> {
     pub limit: Duration,
     /// Called whenever a name has changed.
     pub look: &'a mut dyn FnMut(),
+    /// Cuts the power of the disk, after its log is written or not. No tool gets past a call of its own meanwhile.
+    pub cut: &'a mut dyn FnMut(bool),
 }
 
 struct Engine<'a> {
@@ -410,6 +422,7 @@ impl Engine<'_> {
     fn can_strike(&self, call: &Call, fault: Fault) -> bool {
         match fault {
             Fault::Kill(whom) => self.tracees.keys().any(|&pid| self.is(pid, whom)),
+            Fault::Power { .. } => call.leaves_a_trace(),
             Fault::Fail { errno, .. } => call.may_fail(errno),
         }
     }
@@ -438,7 +451,11 @@ impl Engine<'_> {
             self.since = Some(Instant::now());
         }
         match fault {
-            Fault::Kill(whom) => {
+            Fault::Kill(_) | Fault::Power { .. } => {
+                let whom = if let Fault::Kill(whom) = fault { whom } else { Whom::All };
+                if let Fault::Power { log } = fault {
+                    (self.plan.cut)(log);
+                }
                 self.doomed = (whom == Whom::All).then_some(whom);
                 let doomed: Vec<i32> = self.tracees.keys().copied().filter(|&pid| self.is(pid, whom)).collect();
                 self.traced.killed = doomed.contains(&self.root);

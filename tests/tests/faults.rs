@@ -21,7 +21,8 @@ fn traced(stage: &Stage, line: &str, fault: Option<(Fault, usize)>) -> (Traced, 
     command.stdout(said.try_clone().unwrap()).stderr(said);
     let base = stage.path("").canonicalize().unwrap();
     let limit = Duration::from_secs(10);
-    let plan = Plan { tools: tools(), base: &base, mark: &stage.mark, fault, limit, look: &mut || {} };
+    let plan =
+        Plan { tools: tools(), base: &base, mark: &stage.mark, fault, limit, look: &mut || {}, cut: &mut |_| {} };
     let traced = trace::run(command, line, plan).unwrap();
     (traced, fs::read_to_string(stage.path("said")).unwrap())
 }
@@ -87,7 +88,8 @@ fn a_line_that_never_ends_is_ended() {
     command.stdout(File::create(stage.path("said")).unwrap());
     let base = stage.path("");
     let limit = Duration::from_millis(300);
-    let plan = Plan { tools: tools(), base: &base, mark: &stage.mark, fault: None, limit, look: &mut || {} };
+    let plan =
+        Plan { tools: tools(), base: &base, mark: &stage.mark, fault: None, limit, look: &mut || {}, cut: &mut |_| {} };
     let traced = trace::run(command, "exec watchdog --job job -- sleep 60", plan).unwrap();
     assert!(traced.stuck);
     assert_eq!(trace::carriers(&stage.mark), [0; 0]);
@@ -104,7 +106,7 @@ fn every_fault_has_a_name_that_is_read_back() {
 #[test]
 fn a_scenario_that_is_left_alone_breaks_nothing() {
     for name in ["claim", "handler"] {
-        let visit = visit(named(name).unwrap(), None);
+        let visit = visit(named(name).unwrap(), None, None);
         assert_eq!((visit.struck, visit.violations), (None, vec![]), "{name}");
     }
 }

@@ -1,9 +1,12 @@
 //! faults: breaks every system call of the five tools, one at a time, and looks whether any promise broke with it.
 //!
-//!     faults [SCENARIO]… [--fault KIND]… [--on tmpfs|disk] [--stride K [--offset J]] [--workers N] [--list] [-v]
+//!     faults [SCENARIO]… [--fault KIND]… [--on PLACE]… [--stride K [--offset J]] [--workers N] [--list] [-v]
 //!
 //! - A point is one system call of one command line with one fault at it: `kill-caller`, `kill-watchdog`,
-//!   `kill-delegate`, `kill-all`, an error once (`EIO`), or an error from then on (`EIO+`).
+//!   `kill-delegate`, `kill-all`, an error once (`EIO`), an error from then on (`EIO+`), or a power cut (`power`, or `power-log` where
+//!   the log of the file system still gets to the disk).
+//! - Places are `tmpfs` and `disk`, and for power cuts `ext4` and `xfs`: images that are loop-mounted, which takes root.
+//!   Where that cannot be, one line says so and why, and the rest is walked.
 //! - Without a stride every point is visited, and each walk goes on until the command ends untouched.
 //! - With `--stride K` every K-th point of the whole list is visited, from the J-th on.
 //! - Prints one table, each violation, and the totals. Exit status 1 where anything was violated.

@@ -9,12 +9,39 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::point::disk::{self, Disk};
 use tests::point::visit;
 use tests::scenario::{BINARIES, SCENARIOS, Scenario, named};
 use tests::trace::{ERRNOS, Fault, KILLS};
 
-/// Where roots lie: the name, and the folder; a disk is wherever temporary files go.
-const PLACES: [(&str, Option<&str>); 2] = [("tmpfs", Some("/dev/shm")), ("disk", None)];
+/// Where roots lie.
+const PLACES: [(&str, Place); 4] =
+    [("tmpfs", Place::Folder("/dev/shm")), ("disk", Place::Temporary), ("ext4", Place::Image), ("xfs", Place::Image)];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A folder that is there.
+    Folder(&'static str),
+    /// Wherever temporary files go.
+    Temporary,
+    /// A file system of the worker's own, whose power can be cut. It is there for that alone.
+    Image,
+}
+
+/// Whether a fault is tried in a place.
+fn visits(place: usize, fault: Fault) -> bool {
+    (PLACES[place].1 == Place::Image) == matches!(fault, Fault::Power { .. })
+}
+
+/// Why nothing can be walked in a place; `None` where it can.
+fn missing((name, place): (&str, Place)) -> Option<String> {
+    match place {
+        Place::Folder(dir) => (!Path::new(dir).is_dir()).then(|| format!("there is no {dir}")),
+        Place::Temporary => None,
+        Place::Image => disk::probe(name).err(),
+    }
+}
 
 /// How the walk was asked for.
 struct Args {
@@ -98,8 +125,14 @@ fn args() -> Result<Option<Args>, String> {
         args.faults = Fault::all().collect();
     }
     if args.places.is_empty() {
-        args.places = (0..PLACES.len()).filter(|&at| PLACES[at].1.is_none_or(|dir| Path::new(dir).is_dir())).collect();
+        args.places = (0..PLACES.len()).collect();
     }
+    args.places.retain(|&place| args.faults.iter().any(|&fault| visits(place, fault)));
+    args.places.retain(|&place| {
+        let why = missing(PLACES[place]);
+        why.iter().for_each(|why| say(&format!("{}: skipped: {why}", PLACES[place].0)));
+        why.is_none()
+    });
     if args.workers == 0 {
         args.workers = thread::available_parallelism().map_or(2, usize::from);
     }
@@ -160,7 +193,8 @@ fn walk(args: &Args) -> Result<bool, String> {
     let mut points = Vec::new();
     for (&(place, scenario), counts) in counted.iter().zip(lock(&counts).iter()) {
         for &fault in &args.faults {
-            let possible = !matches!(fault, Fault::Kill(whom) if !scenario.kills.contains(&whom));
+            let possible =
+                visits(place, fault) && !matches!(fault, Fault::Kill(whom) if !scenario.kills.contains(&whom));
             let count = counts.get(&fault.to_string()).copied().unwrap_or(0) * usize::from(possible);
             points.extend((1..=count).map(|n| Stretch { scenario, fault, place, n, onward: n == count }));
         }
@@ -229,10 +263,12 @@ fn report(args: &Args, seen: &[Seen], total: usize, start: Instant) -> bool {
     let columns: Vec<String> = KILLS
         .iter()
         .map(|whom| format!("{whom:?}").to_lowercase())
+        .chain(["power".into()])
         .chain(ERRNOS.iter().map(|errno| format!("{errno:?}")))
         .collect();
     let column = |fault: Fault| match fault {
         Fault::Kill(whom) => format!("{whom:?}").to_lowercase(),
+        Fault::Power { .. } => "power".into(),
         Fault::Fail { errno, .. } => format!("{errno:?}"),
     };
     let cell = |of: &dyn Fn(&Seen) -> bool| {
@@ -277,10 +313,40 @@ fn row(name: &str, cells: &[String]) -> String {
     format!("{name:24}{cells}")
 }
 
+/// A process that visits points in one place.
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// The folder of its image.
+    _image: Option<TempDir>,
+}
+
+impl Worker {
+    fn start((name, place): (&str, Place), tools: &Path) -> Result<Worker, String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let image = if place == Place::Image { Some(disk::make(name)?) } else { None };
+        let mut command = Command::new(if image.is_some() { Path::new("unshare") } else { &me });
+        match (&image, place) {
+            (Some(folder), _) => {
+                command.args(["--mount", "--"]).args([me.as_path(), Path::new("--worker"), folder.path()]);
+                command.env("TMPDIR", folder.path().join("mnt"))
+            }
+            (None, Place::Folder(dir)) => command.arg("--worker").env("TMPDIR", dir),
+            (None, _) => command.arg("--worker"),
+        };
+        command.env(BINARIES, tools).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("a worker cannot be started: {e}"))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or("a worker has no pipes")?;
+        Ok(Worker { child, input, output: BufReader::new(output), _image: image })
+    }
+}
+
 /// One worker for each place, started when it is first needed.
 struct Team<'a> {
     tools: &'a Path,
-    workers: [Option<(Child, ChildStdin, BufReader<ChildStdout>)>; PLACES.len()],
+    workers: [Option<Worker>; PLACES.len()],
 }
 
 impl Team<'_> {
@@ -289,21 +355,12 @@ impl Team<'_> {
     }
 
     fn ask(&mut self, place: usize, request: &Value) -> Result<Value, String> {
-        let worker = &mut self.workers[place];
-        if worker.is_none() {
-            let me = std::env::current_exe().map_err(|e| e.to_string())?;
-            let mut command = Command::new(me);
-            command.arg("--worker").env(BINARIES, self.tools).stdin(Stdio::piped()).stdout(Stdio::piped());
-            if let Some(dir) = PLACES[place].1 {
-                command.env("TMPDIR", dir);
-            }
-            let mut child = command.spawn().map_err(|e| format!("a worker cannot be started: {e}"))?;
-            let (input, output) = (child.stdin.take(), child.stdout.take());
-            *worker = input.zip(output).map(|(input, output)| (child, input, BufReader::new(output)));
-        }
-        let (_, input, output) = worker.as_mut().ok_or("a worker has no pipes")?;
+        let worker = match &mut self.workers[place] {
+            Some(worker) => worker,
+            none => none.insert(Worker::start(PLACES[place], self.tools)?),
+        };
         let mut line = String::new();
-        let told = writeln!(input, "{request}").and_then(|()| output.read_line(&mut line));
+        let told = writeln!(worker.input, "{request}").and_then(|()| worker.output.read_line(&mut line));
         let reply = told.ok().and_then(|_| serde_json::from_str(&line).ok());
         reply.ok_or_else(|| format!("a worker ended at {request}"))
     }
@@ -311,15 +368,22 @@ impl Team<'_> {
 
 impl Drop for Team<'_> {
     fn drop(&mut self) {
-        for (mut child, input, output) in self.workers.iter_mut().filter_map(Option::take) {
+        for Worker { mut child, input, output, _image } in self.workers.iter_mut().filter_map(Option::take) {
             drop((input, output));
             let _ = child.wait();
         }
     }
 }
 
-/// Visits what it is asked for, one line of JSON at a time.
+/// Visits what it is asked for, one line of JSON at a time, on the disk whose image is in a folder that may be given.
 fn worker() -> ExitCode {
+    let disk = match std::env::args_os().nth(2).map(|folder| Disk::mount(folder.into())).transpose() {
+        Ok(disk) => disk,
+        Err(why) => {
+            let _ = writeln!(io::stderr(), "faults: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let request: Value = serde_json::from_str(&line).unwrap_or_default();
         let Some(scenario) = named(request["scenario"].as_str().unwrap_or_default()) else {
@@ -327,7 +391,7 @@ fn worker() -> ExitCode {
         };
         let fault = request["fault"].as_str().and_then(|fault| fault.parse().ok());
         let n = usize::try_from(request["n"].as_u64().unwrap_or(0)).unwrap_or(0);
-        let visit = visit(scenario, fault.map(|fault| (fault, n)));
+        let visit = visit(scenario, fault.map(|fault| (fault, n)), disk.as_ref());
         let violations: Vec<Value> =
             visit.violations.iter().map(|violation| json!([violation.invariant, violation.what])).collect();
         let reply = json!({"struck": visit.struck, "counts": visit.counts, "violations": violations});
