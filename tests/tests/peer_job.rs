@@ -48,7 +48,12 @@ impl Desk {
 
     /// A call of the script, with short windows and nothing of the caller's environment.
     fn command<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = self.0.command(script());
+        self.command_of(&script(), words)
+    }
+
+    /// The same of another program.
+    fn command_of<'a>(&self, program: &Path, words: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = self.0.command(program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if ["CE_", "CROSS_", "JOB_"].iter().any(|world| text.starts_with(world)) {
@@ -216,6 +221,16 @@ fn arguments_and_exit_status_are_the_commands_own() {
     assert_eq!((&record["exit_code"], &record["meta"]), (&json!(9), &json!({})));
 }
 
+#[test]
+fn a_command_that_is_named_like_a_function_of_the_script_is_the_command() {
+    let desk = Desk::new();
+    fs::write(desk.path("flooded"), "#!/bin/sh\necho the program\n").unwrap();
+    fs::set_permissions(desk.path("flooded"), Permissions::from_mode(0o755)).unwrap();
+    let line = "PATH=$PWD:$PATH exec \"$0\" start --skill review --run-id r -- flooded";
+    let id = started(desk.command_of(Path::new("sh"), ["-c", line]).arg(script()));
+    assert_eq!((desk.ended(&id).as_str(), desk.file(&id, "out.log").as_str()), ("done", "the program\n"));
+}
+
 // Status and wait.
 
 #[test]
@@ -231,6 +246,7 @@ fn one_job_is_a_bare_word_several_are_lines_and_json_is_rows() {
     assert_eq!(ran, Ran { status: 0, out: lines.clone(), err: String::new() });
     let ran = desk.call(&["wait", "--max-secs", "0.1", &done, &dir, &running]);
     assert_eq!((ran.status, ran.out), (2, lines));
+    assert_eq!(desk.call(&["wait", "--max-secs", "0", &running, &failed]).status, 2, "in whatever order");
     let rows = json!([
         {"ref": done, "job_dir": desk.dir(&done), "state": "done"},
         {"ref": dir, "job_dir": dir, "state": "failed"},
@@ -324,7 +340,7 @@ fn done_needs_a_regular_fresh_file_of_ours_that_is_neither_empty_nor_too_large()
         ("missing", "true", "it is missing"),
         ("empty", ": >empty", "it is empty"),
         ("stale", "true", "it is older than the job"),
-        ("link", "ln -s secret link", "it is no regular file"),
+        ("link", "ln -s \"$PWD/secret\" link", "it is no regular file"),
         ("directory", "mkdir directory", "it is no regular file"),
         ("fifo", "mkfifo fifo", "it is no regular file"),
         ("large", "head -c 1001 /dev/zero >large", "it is larger than 1000 bytes"),
@@ -356,7 +372,7 @@ fn done_needs_a_regular_fresh_file_of_ours_that_is_neither_empty_nor_too_large()
 fn a_file_is_given_only_if_it_is_regular_ours_and_not_too_large() {
     let desk = Desk::new();
     fs::write(desk.path("file"), "exact\n\nbytes").unwrap();
-    symlink("file", desk.path("link")).unwrap();
+    symlink(desk.path("file"), desk.path("link")).unwrap();
     run(Command::new("mkfifo").arg(desk.path("fifo")));
     let ran = desk.call(&["result", "--path", "file"]);
     assert_eq!(ran, Ran { status: 0, out: "exact\n\nbytes".into(), err: String::new() });
@@ -555,7 +571,7 @@ fn runs_that_were_not_touched_for_a_day_are_cleared_but_none_with_a_job_that_has
             line,
         ]))
     };
-    for run in ["ended", "fresh", "partly"] {
+    for run in ["ended", "fresh", "partly", "damaged"] {
         assert_eq!(desk.ended(&run_of(run, "true")), "done");
     }
     let busy = run_of("busy", "sleep 60");
@@ -568,7 +584,13 @@ fn runs_that_were_not_touched_for_a_day_are_cleared_but_none_with_a_job_that_has
     fs::create_dir(desk.path("elsewhere")).unwrap();
     desk.touch("elsewhere/kept");
     symlink(desk.path("elsewhere"), peers("link")).unwrap();
-    for run in ["ended", "partly", "busy", "died", "scratch"] {
+    // Nobody can say of it whether it has ended.
+    for entry in fs::read_dir(peers("damaged/jobs")).unwrap() {
+        let dir = entry.unwrap().path();
+        fs::remove_file(dir.join("result.json")).unwrap();
+        fs::write(dir.join("status"), "rubbish\n").unwrap();
+    }
+    for run in ["ended", "partly", "damaged", "busy", "died", "scratch"] {
         desk.age(&format!("peers/review/{run}"));
     }
     desk.age("elsewhere");
@@ -581,10 +603,12 @@ fn runs_that_were_not_touched_for_a_day_are_cleared_but_none_with_a_job_that_has
         left
     };
     desk.start(&["--no-sweep"], "true");
-    assert_eq!(left(), ["busy", "died", "ended", "fresh", "link", "partly", "r", "scratch"], "--no-sweep keeps all");
+    let all = ["busy", "damaged", "died", "ended", "fresh", "link", "partly", "r", "scratch"];
+    assert_eq!(left(), all, "--no-sweep keeps all");
     desk.start(&[], "true");
     // What had died has its end since a moment ago: there is a day to read it in.
-    assert_eq!(left(), ["busy", "died", "fresh", "link", "partly", "r"]);
+    assert_eq!(left(), ["busy", "damaged", "died", "fresh", "link", "partly", "r"]);
+    assert_eq!(fs::read_to_string(peers("died/jobs").join(&died).join("status")).unwrap(), "unknown\n");
     assert!(desk.path("elsewhere/kept").exists());
     assert_eq!(desk.call(&["status", &busy, &died]).out, format!("{busy}\trunning\n{died}\tdied-without-result\n"));
 }
@@ -725,14 +749,7 @@ fn the_tools_are_found_on_path_or_beside_the_script() {
         symlink(tests::bin(tool), desk.path(tool)).unwrap();
     }
     let call = |words: &[&str]| {
-        let mut command = desk.command([]);
-        let mut call = Command::new(desk.path("peer-job"));
-        call.args(words).current_dir(desk.path(""));
-        command.get_envs().filter_map(|(name, value)| Some((name, value?))).for_each(|(name, value)| {
-            call.env(name, value);
-        });
-        command.env_clear();
-        run(call.env("PATH", "/usr/bin:/bin"))
+        run(desk.command_of(&desk.path("peer-job"), words.iter().copied()).env("PATH", "/usr/bin:/bin"))
     };
     let ran =
         call(&["start", "--skill", "review", "--run-id", "r", "--result-path", "out", "--", "sh", "-c", "echo x >out"]);
