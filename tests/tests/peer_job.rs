@@ -571,7 +571,7 @@ fn runs_that_were_not_touched_for_a_day_are_cleared_but_none_with_a_job_that_has
             line,
         ]))
     };
-    for run in ["ended", "fresh", "partly", "damaged"] {
+    for run in ["ended", "fresh", "partly", "damaged", "foreign"] {
         assert_eq!(desk.ended(&run_of(run, "true")), "done");
     }
     let busy = run_of("busy", "sleep 60");
@@ -587,10 +587,11 @@ fn runs_that_were_not_touched_for_a_day_are_cleared_but_none_with_a_job_that_has
     // Nobody can say of it whether it has ended.
     for entry in fs::read_dir(peers("damaged/jobs")).unwrap() {
         let dir = entry.unwrap().path();
-        fs::remove_file(dir.join("result.json")).unwrap();
+        ["result.json", "meta.json"].iter().for_each(|name| fs::remove_file(dir.join(name)).unwrap());
         fs::write(dir.join("status"), "rubbish\n").unwrap();
     }
-    for run in ["ended", "partly", "damaged", "busy", "died", "scratch"] {
+    fs::write(peers("foreign/jobs/notes"), "of somebody").unwrap();
+    for run in ["ended", "partly", "damaged", "foreign", "busy", "died", "scratch"] {
         desk.age(&format!("peers/review/{run}"));
     }
     desk.age("elsewhere");
@@ -603,11 +604,11 @@ fn runs_that_were_not_touched_for_a_day_are_cleared_but_none_with_a_job_that_has
         left
     };
     desk.start(&["--no-sweep"], "true");
-    let all = ["busy", "damaged", "died", "ended", "fresh", "link", "partly", "r", "scratch"];
+    let all = ["busy", "damaged", "died", "ended", "foreign", "fresh", "link", "partly", "r", "scratch"];
     assert_eq!(left(), all, "--no-sweep keeps all");
     desk.start(&[], "true");
     // What had died has its end since a moment ago: there is a day to read it in.
-    assert_eq!(left(), ["busy", "damaged", "died", "fresh", "link", "partly", "r"]);
+    assert_eq!(left(), ["busy", "damaged", "died", "foreign", "fresh", "link", "partly", "r"]);
     assert_eq!(fs::read_to_string(peers("died/jobs").join(&died).join("status")).unwrap(), "unknown\n");
     assert!(desk.path("elsewhere/kept").exists());
     assert_eq!(desk.call(&["status", &busy, &died]).out, format!("{busy}\trunning\n{died}\tdied-without-result\n"));
