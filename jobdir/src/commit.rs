@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, renameat};
+use nix::fcntl::{AtFlags, OFlag, RenameFlags, renameat, renameat2};
 use nix::unistd::linkat;
 
 use crate::files;
@@ -18,7 +18,6 @@ use crate::meta::Meta;
 use crate::output;
 use crate::owner::Owner;
 use crate::record::End;
-use crate::root::rename_new;
 use crate::word::Word;
 
 /// Whose record stands.
@@ -154,11 +153,12 @@ fn link(job: &Job, made: &Made) -> io::Result<Outcome> {
                 (Err(e), Err(_)) => Err(e),
             }
         }
-        Err(Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS) => {
-            match rename_new(job.fd(), &made.name, job.fd(), files::RESULT) {
+        // Where there are no links, or no room for a second name (tmpfs counts it as an inode), the first one is moved.
+        Err(refused @ (Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::ENOSPC | Errno::EDQUOT)) => {
+            match renameat2(job.fd(), made.name.as_str(), job.fd(), files::RESULT, RenameFlags::RENAME_NOREPLACE) {
                 Ok(()) => Ok(Outcome::Won),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(Outcome::Lost),
-                Err(e) => Err(e),
+                Err(Errno::EEXIST) => Ok(Outcome::Lost),
+                Err(_) => Err(refused.into()),
             }
         }
         Err(e) => Err(e.into()),

@@ -77,9 +77,9 @@ pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Re
             }
         }
         let states = settle::settle(&jobs.iter().collect::<Vec<_>>());
-        for (job, state) in jobs.iter().zip(states) {
+        for (job, state) in jobs.iter().zip(states).filter(|(_, state)| is_asked_for(state, filter)) {
             match row(job, state) {
-                Ok(row) => rows.extend(row.filter(|row| fits(row, filter))),
+                Ok(row) => rows.extend(row.filter(|row| filter.name.is_none() || row.meta.name == filter.name)),
                 Err(why) => trouble(format!("cannot list job {}: {why}", job.id)),
             }
         }
@@ -94,9 +94,15 @@ fn may_fit(job: &Job, filter: &Filter) -> bool {
     filter.words.is_empty() || !job.word().is_ok_and(|word| word.is_terminal() && !filter.words.contains(&word))
 }
 
-fn fits(row: &Row, filter: &Filter) -> bool {
-    (filter.name.is_none() || row.meta.name == filter.name)
-        && (filter.words.is_empty() || filter.words.contains(&row.word))
+/// What cannot be told now may be anything.
+fn is_asked_for(state: &State, filter: &Filter) -> bool {
+    let word = match state {
+        State::Ended(word) => *word,
+        State::Live(live) => live.word,
+        State::Damaged(_) => Word::Unknown,
+        State::Unclear(_) | State::Foreign => return true,
+    };
+    filter.words.is_empty() || filter.words.contains(&word)
 }
 
 fn row(job: &Job, state: State) -> Result<Option<Row>, String> {

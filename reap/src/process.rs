@@ -212,10 +212,10 @@ impl MoreDescriptors {
     }
 }
 
-/// How many jobs may be dealt with side by side: each takes up to three descriptors.
+/// How many jobs may be dealt with side by side: each takes up to three descriptors, and a dozen are ours.
 pub fn side_by_side() -> usize {
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
-    usize::try_from(soft / 4).unwrap_or(usize::MAX).clamp(8, 1024)
+    usize::try_from(soft.saturating_sub(12) / 4).unwrap_or(usize::MAX).clamp(1, 1024)
 }
 
 /// A file that may not grow any more is an error to report, not a death: SIGXFSZ is ignored.

@@ -383,6 +383,12 @@ fn in_flight_is_the_guard_for_health_checks() {
     assert_eq!((rows.len(), &rows[0]["job"], &rows[0]["status"]), (1, &json!("here"), &json!("claimed")));
     finish(&f, "here", "failed");
     quiet(&sweep(&f, ["--in-flight"]), 1, "");
+    // What is damaged does not run: it would keep every health check away until somebody mends it.
+    for name in ["meta.json", "result.json"] {
+        fs::remove_file(f.file("here", name)).unwrap();
+    }
+    fs::write(f.file("here", "status"), "rubbish\n").unwrap();
+    quiet(&sweep(&f, ["--in-flight"]), 1, "");
 }
 
 // ---- acknowledgements ----

@@ -56,7 +56,11 @@ impl Signals {
     /// Waits for a signal, for the other descriptor, or for the moment.
     pub fn wait_also(&self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) {
         let fds = std::iter::once(self.fd()).chain(other).map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let _ = poll(&mut fds.collect::<Vec<_>>(), until.map_or(PollTimeout::NONE, timeout));
+        match poll(&mut fds.collect::<Vec<_>>(), until.map_or(PollTimeout::NONE, timeout)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            // Below a lowered limit of descriptors poll(2) gives no event any more: then we look from time to time.
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
     }
 }
 
