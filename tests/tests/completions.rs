@@ -92,13 +92,8 @@ fn longs(offers: &[Offer]) -> BTreeSet<String> {
     longs.map(str::to_owned).collect()
 }
 
-/// What is offered for each line; `None` where there is no such shell.
-fn asked(shell: &str, folder: &Folder, job_dir: Option<&str>, lines: &[String]) -> Option<Vec<Vec<Offer>>> {
-    if Command::new(shell).args(["-c", ":"]).output().is_err() {
-        // Past the capture of the harness: who reads the log shall know.
-        writeln!(std::io::stderr(), "skipped: the completions of {shell}, which is not installed").unwrap();
-        return None;
-    }
+/// What is offered for each line.
+fn asked(shell: &str, folder: &Folder, job_dir: Option<&str>, lines: &[String]) -> Vec<Vec<Offer>> {
     let script = match shell {
         "bash" => BASH,
         "zsh" => ZSH,
@@ -146,7 +141,7 @@ fn asked(shell: &str, folder: &Folder, job_dir: Option<&str>, lines: &[String]) 
     }
     answers.pop();
     assert_eq!(answers.len(), lines.len(), "{shell} has answered each line");
-    Some(answers)
+    answers
 }
 
 /// A folder with something in it to complete: files, a command, and jobs in each state.
@@ -183,8 +178,11 @@ impl Place {
     }
 }
 
-/// A line, and whether what is offered for it is right.
-type Question = (String, Box<dyn Fn(&[Offer]) -> bool>);
+/// Whether what is offered is right.
+type Judge = Box<dyn Fn(&[Offer]) -> bool>;
+
+/// A line, and the judge of the answer.
+type Question = (String, Judge);
 
 fn is(line: impl Into<String>, expected: &[&str]) -> Question {
     let expected: BTreeSet<String> = expected.iter().map(|&word| word.to_owned()).collect();
@@ -211,7 +209,7 @@ fn about_options(calls: &[Call], shell: &str) -> Vec<Question> {
         let offers_all = |line: String, given: &str| {
             let (all, given) = (call.longs(), format!("--{given}"));
             // zsh does not offer again what has been given.
-            let right: Box<dyn Fn(&[Offer]) -> bool> = Box::new(move |offers| {
+            let right: Judge = Box::new(move |offers| {
                 let mut offered = longs(offers);
                 offered.extend(all.get(&given).cloned());
                 offered == all
@@ -228,7 +226,7 @@ fn about_options(calls: &[Call], shell: &str) -> Vec<Question> {
                     None if call.tool == "reap" => {}
                     None => {
                         questions.push(has(format!("{words} {given} onl"), "only-here"));
-                        let stops: Box<dyn Fn(&[Offer]) -> bool> = Box::new(|offers| longs(offers).is_empty());
+                        let stops: Judge = Box::new(|offers| longs(offers).is_empty());
                         questions.push((format!("{words} {given} only-here --"), stops));
                         let right = move |offers: &[Offer]| self::words(offers).contains("only-here") != takes;
                         questions.push((format!("{words} {spelled} onl"), Box::new(right)));
@@ -314,6 +312,12 @@ fn about_files_and_commands() -> Vec<Question> {
 }
 
 fn completes(shell: &str, describes: bool) {
+    if Command::new(shell).args(["-c", ":"]).output().is_err() {
+        // Past the capture of the harness: who reads the log shall know.
+        let skipped = format!("skipped: the completions of {shell}, which is not installed\n");
+        std::io::stderr().write_all(skipped.as_bytes()).unwrap();
+        return;
+    }
     let place = Place::new();
     let mut questions = about_options(&calls(), shell);
     questions.extend(about_jobs(&place));
@@ -329,7 +333,7 @@ fn completes(shell: &str, describes: bool) {
 
 fn ask(shell: &str, place: &Place, job_dir: Option<&str>, questions: &[Question]) {
     let lines: Vec<String> = questions.iter().map(|(line, _)| line.clone()).collect();
-    let Some(answers) = asked(shell, &place.folder, job_dir, &lines) else { return };
+    let answers = asked(shell, &place.folder, job_dir, &lines);
     let wrong: Vec<String> = questions
         .iter()
         .zip(&answers)
