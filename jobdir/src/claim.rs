@@ -82,10 +82,11 @@ fn build(root: &Root, hidden: &str, dir: File, mut order: Order<'_>) -> Result<C
     if let Some((from, path)) = order.input.take() {
         store(&dir.as_fd(), from).map_err(|e| Fail::cannot("store input", path.display(), &e))?;
     }
-    for name in [files::PID, files::LOG] {
-        files::create(dir.as_fd(), name, b"").map_err(cannot)?;
+    // None of these has to survive a power cut: without a word a job is what its other files say.
+    let status = format!("{}\n", Word::Claimed);
+    for (name, text) in [(files::PID, ""), (files::LOG, ""), (files::STATUS, status.as_str())] {
+        files::create(dir.as_fd(), name, text.as_bytes()).map_err(cannot)?;
     }
-    files::create(dir.as_fd(), files::STATUS, format!("{}\n", Word::Claimed).as_bytes()).map_err(cannot)?;
     let meta = Meta {
         claim: id::random(16).map_err(cannot)?,
         name: order.name,
@@ -106,7 +107,7 @@ fn build(root: &Root, hidden: &str, dir: File, mut order: Order<'_>) -> Result<C
             ));
         }
         files::remove(dir.as_fd(), files::META).map_err(cannot)?;
-        files::create(dir.as_fd(), files::META, text.as_bytes()).map_err(cannot)?;
+        files::create(dir.as_fd(), files::META, text.as_bytes()).and_then(files::sync).map_err(cannot)?;
         files::sync(&dir).map_err(cannot)?;
         match place(root, hidden, &id).map_err(cannot)? {
             None => break,

@@ -138,13 +138,10 @@ pub fn hidden(kind: &str) -> io::Result<String> {
     Ok(format!("{kind}{}", id::random(6)?))
 }
 
-/// Creates a file that must not exist yet, and writes all of it. The data is on the disk when it returns.
+/// Creates a file that must not exist yet, and writes all of it.
 pub fn create(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(open(dir, name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?);
     file.write_all(bytes)?;
-    if !bytes.is_empty() {
-        sync(&file)?;
-    }
     Ok(file)
 }
 

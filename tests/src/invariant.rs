@@ -285,8 +285,10 @@ pub fn order(steps: &[Step]) -> Vec<Violation> {
                 }
             }
             Step::Named(from, to, _) if is_claim(from) && !is_claim(to) => {
-                let inside =
-                    |path: &Path| path.parent() == Some(from) && path.file_name().is_some_and(|name| name != "pid");
+                let inside = |path: &Path| {
+                    path.parent() == Some(from)
+                        && path.file_name().is_some_and(|name| name != "pid" && name != "status")
+                };
                 let wrote = steps[..at].iter().filter_map(|step| match step {
                     Step::Wrote(path) if inside(path) => Some(path.as_path()),
                     _ => None,
