@@ -452,6 +452,18 @@ fn list_tells_the_last_status_and_the_next_fire_of_each_name() {
     assert!(rows[0][4].ends_with(" 00:00"), "{rows:?}");
     assert_eq!(rows[1][..4], cells(&["yearly", "never", "-", "-"]));
     assert!(rows[1][4].ends_with("-01-01 00:00"), "{rows:?}");
+    // Without a file it is the crontab of whoever asks.
+    fs::create_dir(folder.path("bin")).unwrap();
+    assert_eq!(
+        folder
+            .sh("cd \"$JOBDIR_ROOT/../bin\" && echo '[ \"$*\" != -l ] || cat crontab' >crontab && chmod +x crontab")
+            .status,
+        0
+    );
+    let mut command = ledger(&folder, &["list"]);
+    let path = command.get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap().to_owned();
+    let dirs = std::iter::once(folder.path("bin")).chain(std::env::split_paths(&path));
+    assert_eq!(self::rows(&said(command.env("PATH", std::env::join_paths(dirs).unwrap()))), rows);
 }
 
 /// A minute in UTC, as crontab lines know it.
