@@ -541,12 +541,15 @@ fn a_crontab_line_that_cannot_be_read_is_an_alarm_and_stops_no_other() {
     let folder = Folder::new();
     fire(&folder, "1", "true");
     folder.ended("digest-1");
-    let crontab = "H 25 * * x cron-ledger run odd -- x\n@reboot cron-ledger run boot -- x\n* * * * * cron-ledger run digest -- x\n";
-    let (alarm, rows) = status(&folder, crontab);
-    assert_eq!(alarm, 1);
-    assert!(rows.contains(&cells(&["missed", "odd", "its line cannot be read"])), "{rows:?}");
-    assert!(rows.iter().any(|row| row[..2] == cells(&["next", "digest"])), "{rows:?}");
-    assert_eq!(rows.iter().filter(|row| row[0] == "missed").count(), 1, "{rows:?}");
+    let good = "@reboot cron-ledger run boot -- x\n* * * * * cron-ledger run digest -- x\n";
+    for bad in
+        ["H * * * *", "61 * * * *", "0 25 * * *", "0 0 0 * *", "0 0 * jam *", "5-3 * * * *", "1, * * * *", "@soon"]
+    {
+        let (alarm, rows) = status(&folder, &format!("{bad} cron-ledger run odd -- x\n{good}"));
+        let missed: Vec<_> = rows.iter().filter(|row| row[0] == "missed").collect();
+        assert_eq!((alarm, missed), (1, vec![&cells(&["missed", "odd", "its line cannot be read"])]), "{bad}");
+        assert!(rows.iter().any(|row| row[..2] == cells(&["next", "digest"])), "{bad}: {rows:?}");
+    }
     // Neither is one that is not there an all-clear.
     let ran = run(&mut ledger(&folder, &["status", "no-such-file"]));
     assert_eq!((ran.status, ran.out.as_str()), (125, ""));
