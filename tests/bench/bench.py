@@ -1,10 +1,12 @@
 """Runs the cases, and prints what was measured and which goals are met. Started by `run`, which builds first."""
 
 import argparse
+import contextlib
 import datetime
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,15 @@ class Bench:
             self.pace.close()
         self.pace = Pace(self.made / "pace", self.env)
 
+    def end(self):
+        """Ends whatever was started from here and still lives; it is known by its HOME."""
+        self.pace.close()
+        mark = f"HOME={self.work}".encode()
+        while living := [pid for pid in filter(str.isdigit, os.listdir("/proc")) if mark in environment(pid)]:
+            for pid in map(int, living):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def folder(self, name, on_disk=False):
         """A fresh folder: in memory where the machine has such a place, or on a real disk."""
         self.made_folders += 1
@@ -58,6 +69,14 @@ class Bench:
 
     def some(self, little, much):
         return little if self.quick else much
+
+
+def environment(pid):
+    """The variables that a process was started with; none where it is gone or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def number(value):
@@ -142,6 +161,8 @@ def main():
     if unknown := [name for name in options.case if name not in names]:
         parser.error(f"no such case: {unknown[0]} (there are {', '.join(names)})")
 
+    # A Ctrl-C or a TERM ends what was started, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # In memory: what a disk does at the same time is not ours to measure, but for the one case that is about it.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     lines, verdicts = [], []
@@ -150,11 +171,13 @@ def main():
             if options.case and case.__name__ not in options.case:
                 continue
             bench = Bench(options, Path(work), Path(disk))
-            for row in case(bench):
-                lines += (new := list(measured(row)))
-                verdicts += list(judged(row))
-                print("\n".join("  ".join(filter(None, line)) for line in new), file=sys.stderr, flush=True)
-            bench.pace.close()
+            try:
+                for row in case(bench):
+                    lines += (new := list(measured(row)))
+                    verdicts += list(judged(row))
+                    print("\n".join("  ".join(filter(None, line)) for line in new), file=sys.stderr, flush=True)
+            finally:
+                bench.end()
 
     missed = sum(line[-1] != "met" for line in verdicts)
     text = f"""# What was measured

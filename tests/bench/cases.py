@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from measure import Row, calls, in_turns, private_kib, state, switches, waits
+from measure import Row, calls, in_turns, private_kib, switches, waits
 from scenes import Jobs, flat, until
 
 
@@ -36,7 +36,8 @@ GOALS = [
     Goal("start, not synced", "glibc", "shell and perl", 0.25),
     Goal("start, not synced", "glibc", "limit glibc", 4),
     Goal("start, not synced", "musl", "limit musl", 4),
-    Goal("start, its fsyncs", "glibc", None, 5),
+    # Four for the claim (status, meta.json, their directory, jobs/), two for the end (the record, its directory).
+    Goal("start to end, its fsyncs", "glibc", None, 6),
     Goal("poll", "glibc", "cat", 0.8),
     Goal("poll", "musl", "cat", 0.45),
     Goal("poll", "glibc", "limit glibc", 1.5),
@@ -177,7 +178,7 @@ def start(bench):
         count(bench, row, {name: [w for w in words if w != "&"] for name, words in subjects.items()})
         yield row
         if synced:
-            fsyncs = Row("start, its fsyncs", "calls")
+            fsyncs = Row("start to end, its fsyncs", "calls")
             for name, words in subjects.items():
                 counted = calls(words, bench.env, "fsync,fdatasync")
                 if counted is not None:
@@ -328,14 +329,13 @@ def log(bench):
         row = Row(f"turns of the watchdog while its log grows by {block} B", "turns")
         for name, tools in bench.builds.items():
             before()
-            job = jobs.claim()
-            words = [tools / "watchdog", "--job", job, "--", *writer]
-            dog = subprocess.Popen(list(map(str, words)), env=bench.env)
-            until(lambda: jobs.size(job, "out.log") > total // 100)
-            first = switches(dog.pid)
-            until(lambda: jobs.size(job, "out.log") > total // 3)
-            row.samples[name] = [switches(dog.pid) - first]
-            dog.wait()
+            job = jobs.start([bench.made / "writer", block, 1024 * mib], tools)
+            dog = jobs.owner(job)
+            until(lambda: waits(dog))
+            first, size = switches(dog), jobs.size(job, "out.log")
+            until(lambda: jobs.size(job, "out.log") > size + 16 * mib)
+            row.samples[name] = [switches(dog) - first]
+            jobs.cancel()
         yield row
         jobs.end()
 
@@ -344,42 +344,42 @@ def idle(bench):
     """What a watched job costs while nothing happens."""
     sleep = ["sleep", "1000"]
     jobs = Jobs(bench)
-    subjects = each(bench, lambda tools: None, ("timeout", "1000", *sleep))
-    for name, tools in bench.builds.items():
-        subjects[name] = lambda tools=tools: [tools / "watchdog", "--job", jobs.claim(), "--", *sleep]
-    subjects["timeout"] = ["timeout", "1000", *sleep]
+    others = each(bench, lambda tools: None, ("timeout", "1000", *sleep)) | {"timeout": ["timeout", "1000", *sleep]}
 
-    def begin(words, n):
-        words = words if callable(words) else lambda words=words: words
-        dogs = [subprocess.Popen(list(map(str, words())), env=bench.env) for _ in range(n)]
-        until(lambda: all(waits(dog.pid) for dog in dogs) and jobs.all_run(), 120)
+    def begin(name, n):
+        if name in bench.builds:
+            dogs = [jobs.owner(jobs.start(sleep, bench.builds[name])) for _ in range(n)]
+        else:
+            dogs = [subprocess.Popen(list(map(str, others[name])), env=bench.env).pid for _ in range(n)]
+        until(lambda: all(map(waits, dogs)), 120)
         return dogs
 
-    def finish(dogs):
+    def finish(name, dogs):
+        if name in bench.builds:
+            jobs.cancel()
+            return jobs.clear()
         for dog in dogs:
-            dog.terminate()
-        for dog in dogs:
-            dog.wait()
-        jobs.clear()
+            os.kill(dog, signal.SIGTERM)
+            os.waitpid(dog, 0)
 
     turns = Row("idle, turns in a second", "turns")
     one = Row("idle, memory of one", "KiB")
-    for name, words in subjects.items():
-        dogs = begin(words, 1)
-        first = switches(dogs[0].pid)
+    for name in others:
+        dogs = begin(name, 1)
+        first = switches(dogs[0])
         # A second in which nothing may happen is what is measured.
         time.sleep(1)
-        turns.samples[name] = [switches(dogs[0].pid) - first]
-        one.samples[name] = [private_kib(dogs[0].pid)]
-        finish(dogs)
+        turns.samples[name] = [switches(dogs[0]) - first]
+        one.samples[name] = [private_kib(dogs[0])]
+        finish(name, dogs)
     yield turns
     yield one
     for n in bench.sizes(20, 50, 200):
         row = Row(f"idle, memory of each of {n}", "KiB")
-        for name, words in subjects.items():
-            dogs = begin(words, n)
-            row.samples[name] = [private_kib(dog.pid) for dog in dogs]
-            finish(dogs)
+        for name in others:
+            dogs = begin(name, n)
+            row.samples[name] = [private_kib(dog) for dog in dogs]
+            finish(name, dogs)
         yield row
     jobs.end()
 
@@ -456,7 +456,8 @@ def reap(bench):
         subjects["kill"] = lambda: ["kill", "--", f"-{pid()}"]
         if (bench.made / "psutil").is_dir():
             subjects["psutil"] = lambda: [sys.executable, recipe, pid()]
-        if levels * width < 500 and (bench.made / "node_modules/tree-kill").is_dir() and bench.has("node"):
+        # It runs a ps for each process: minutes for a large tree.
+        if levels * width < 100 and (bench.made / "node_modules/tree-kill").is_dir() and bench.has("node"):
             subjects["tree-kill"] = lambda: ["node", bench.here / "peers/reap_tree_kill.js", pid()]
         rounds = 15 if levels * width < 500 else 9
         yield compare(bench, f"reap {shape}", subjects, rounds, unit="ms", before=before, until_gone=True)

@@ -15,10 +15,12 @@
 
 static int safe;
 
-static void put(int dir, const char *name, const char *text) {
+/* With `sync`, what is put is on the disk before it has its name. */
+
+static void put(int dir, const char *name, const char *text, int sync) {
     int file = openat(dir, ".new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (write(file, text, strlen(text)) < 0) _exit(125);
-    if (safe) fsync(file);
+    if (sync) fsync(file);
     close(file);
     renameat(dir, ".new", dir, name);
 }
@@ -29,7 +31,7 @@ static void supervise(int dir, int ready, char **command) {
     int pid = openat(dir, "pid", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     flock(pid, LOCK_EX);
     dprintf(pid, "%d\n", getpid());
-    put(dir, "status", "running\n");
+    put(dir, "status", "running\n", 0);
     if (pipe2(errors, O_CLOEXEC)) _exit(125);
     pid_t child = fork();
     if (child == 0) {
@@ -46,8 +48,9 @@ static void supervise(int dir, int ready, char **command) {
     close(ready);
     waitpid(child, &status, 0);
     snprintf(text, sizeof text, "{\"status\":\"%s\",\"exit_code\":%d}\n", status ? "failed" : "done", WEXITSTATUS(status));
-    put(dir, "result.json", text);
-    put(dir, "status", status ? "failed\n" : "done\n");
+    put(dir, "result.json", text, safe);
+    if (safe) fsync(dir);
+    put(dir, "status", status ? "failed\n" : "done\n", 0);
     _exit(0);
 }
 
@@ -64,8 +67,8 @@ int main(int argc, char **argv) {
     int root = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (mkdirat(root, id, 0777)) return 3;
     int dir = openat(root, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    put(dir, "meta.json", meta);
-    put(dir, "status", "claimed\n");
+    put(dir, "meta.json", meta, safe);
+    put(dir, "status", "claimed\n", safe);
     if (safe) fsync(dir), fsync(root);
     if (pipe2(ready, O_CLOEXEC)) return 125;
     pid_t between = fork();
