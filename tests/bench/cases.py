@@ -318,11 +318,12 @@ def log(bench):
         def watched(tools):
             return lambda: [tools / "watchdog", "--job", jobs.claim(), "--", *writer]
 
-        redirect = ["sh", "-c", 'file=$1; shift; exec "$@" >"$file"', "sh", plain]
+        # In a session of its own, as a watched job is: the scheduler shares the processors between sessions.
+        redirect = ["setsid", "sh", "-c", 'file=$1; shift; exec "$@" >"$file"', "sh", plain]
         subjects = each(bench, watched) | {
             "redirect": redirect + writer,
             "timeout": redirect + ["timeout", 1000] + writer,
-            "tee": ["sh", "-c", 'file=$1; shift; "$@" | tee "$file"', "sh", plain] + writer,
+            "tee": ["setsid", "sh", "-c", 'file=$1; shift; "$@" | tee "$file"', "sh", plain] + writer,
         }
         yield compare(bench, f"log of {total // mib} MiB in {block} B", subjects, 15, unit="ms", before=before)
 
@@ -465,7 +466,7 @@ def reap(bench):
 
 def burst(bench):
     """Many jobs started at once, against as many one by one."""
-    line = f"i=0; while [ $i -lt $N ]; do sh -c '{START}' \"$0\" \"$@\" &\n i=$((i + 1)); $EACH done; wait"
+    line = f"i=0; while [ $i -lt $N ]; do sh -c '{START}' \"$0\" \"$@\" & i=$((i + 1)); $EACH done; wait"
     for n in bench.sizes(50, 100, 200):
         jobs = Jobs(bench)
         bench.env["N"] = str(n)

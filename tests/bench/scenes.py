@@ -43,7 +43,7 @@ class Jobs:
         tools = tools or self.bench.tools
         job = self.claim()
         words = [tools / "detach", "--ready", tools / "watchdog", "-r", self.root, "--job", job, "--", *command]
-        subprocess.run(words, env=self.bench.env, check=True)
+        subprocess.run(list(map(str, words)), env=self.bench.env, check=True)
         return job
 
     def start_many(self, n):
