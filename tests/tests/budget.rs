@@ -84,7 +84,8 @@ fn calls(stage: &Stage, line: &str) -> usize {
     command.stdout(File::create(&said).unwrap()).stderr(File::options().append(true).open(&said).unwrap());
     let base = stage.path("").canonicalize().unwrap();
     let limit = Duration::from_secs(20);
-    let plan = Plan { tools: tools(), base: &base, mark: &stage.mark, fault: None, limit, look: &mut || {} };
+    let plan =
+        Plan { tools: tools(), base: &base, mark: &stage.mark, fault: None, limit, look: &mut || {}, cut: &mut |_| {} };
     let traced = trace::run(command, &format!("exec {line}"), plan).unwrap();
     assert_eq!((traced.status, traced.stuck), (0, false), "{line}: {}", fs::read_to_string(said).unwrap());
     // A kill of everybody could strike at every call there is.
