@@ -8,7 +8,7 @@ use std::path::Path;
 
 use fs2::FileExt;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, RenameFlags, renameat2};
+use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::linkat;
 use reap::exit::{Fail, Status};
@@ -19,7 +19,7 @@ use crate::id;
 use crate::job::Job;
 use crate::json::{self, Object};
 use crate::meta::{Meta, Origin};
-use crate::root::{Root, remove_job, rename_new};
+use crate::root::{Root, remove_job, rename_exclusive, rename_new};
 use crate::settle::{self, State};
 use crate::windows::Windows;
 use crate::word::Word;
@@ -142,7 +142,7 @@ fn place(root: &Root, hidden: &str, id: &str) -> io::Result<Option<Job>> {
     if let Some(job) = root.archived(delivered.as_fd(), id)? {
         return ours(job);
     }
-    match renameat2(&root.jobs, hidden, &root.jobs, id, RenameFlags::RENAME_NOREPLACE) {
+    match rename_exclusive(root.jobs.as_fd(), hidden, root.jobs.as_fd(), id) {
         Ok(()) => return Ok(None),
         Err(Errno::EINVAL | Errno::ENOSYS) => {
             links_or_refuse(root, hidden)?;

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, RenameFlags, renameat, renameat2};
+use nix::fcntl::{AtFlags, OFlag, renameat};
 use nix::unistd::linkat;
 
 use crate::files;
@@ -18,6 +18,7 @@ use crate::meta::Meta;
 use crate::output;
 use crate::owner::Owner;
 use crate::record::End;
+use crate::root::rename_exclusive;
 use crate::word::Word;
 
 /// Whose record stands.
@@ -155,7 +156,7 @@ fn link(job: &Job, made: &Made) -> io::Result<Outcome> {
         }
         // Where there are no links, or no room for a second name (tmpfs counts it as an inode), the first one is moved.
         Err(refused @ (Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::ENOSPC | Errno::EDQUOT)) => {
-            match renameat2(job.fd(), made.name.as_str(), job.fd(), files::RESULT, RenameFlags::RENAME_NOREPLACE) {
+            match rename_exclusive(job.fd(), &made.name, job.fd(), files::RESULT) {
                 Ok(()) => Ok(Outcome::Won),
                 Err(Errno::EEXIST) => Ok(Outcome::Lost),
                 Err(_) => Err(refused.into()),

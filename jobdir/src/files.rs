@@ -93,10 +93,27 @@ pub fn block(file: impl AsFd) -> io::Result<()> {
 
 /// Reads a file below `dir`, at most `bound` bytes; a larger one, or what is no file, is `InvalidData`.
 pub fn read(dir: BorrowedFd<'_>, name: &str, bound: u64) -> io::Result<Vec<u8>> {
-    let file = File::from(open(dir, name, OFlag::O_RDONLY)?);
-    let mut bytes = Vec::with_capacity(2048);
-    file.take(bound + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bound {
+    let mut file = File::from(open(dir, name, OFlag::O_RDONLY)?);
+    let most = usize::try_from(bound).unwrap_or(usize::MAX).saturating_add(1);
+    let mut bytes = vec![0; 2048];
+    let mut length = 0;
+    while length < most {
+        if length == bytes.len() {
+            bytes.resize(most.min(4 * length), 0);
+        }
+        match file.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        // All that we write ends with a line: then nobody needs to be asked whether there is more.
+        if length < bytes.len() && bytes[..length].last() == Some(&b'\n') {
+            break;
+        }
+    }
+    bytes.truncate(length);
+    if length as u64 > bound {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name} is larger than {bound} bytes")));
     }
     Ok(bytes)

@@ -61,7 +61,7 @@ pub fn document(bytes: &[u8]) -> Result<&str, String> {
 
 /// A valid document on one line.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.contains(['\n', '\r']) {
+    if ![b'\n', b'\r'].iter().any(|end| text.as_bytes().contains(end)) {
         return Cow::Borrowed(text);
     }
     let mut line = String::with_capacity(text.len());

@@ -1,5 +1,6 @@
 //! The terminal record: all facts of a job's end, in one file, and nowhere else.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use reap::duration;
@@ -189,7 +190,11 @@ impl Record {
         let reason = json::text(&fields, "reason").unwrap_or_default();
         let name = json::text(&fields, "name");
         let ended_at = json::text(&fields, "ended_at").and_then(|time| moment::parse(&time));
-        let text = json::one_line(&text).into_owned();
+        let line = match json::one_line(&text) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(line) => Some(line),
+        };
+        let text = line.unwrap_or(text);
         Ok(Record { text, word, reason, claim, name, ended_at })
     }
 }

@@ -1,13 +1,16 @@
 //! The job root: found, judged safe, and opened once; everything inside is reached from its descriptors.
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use fs2::FileExt;
+use nix::NixPath;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, RenameFlags, open, renameat2};
+use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{geteuid, mkdir};
 use reap::exit::{Fail, Status};
@@ -24,6 +27,8 @@ pub struct Root {
     /// `jobs/`.
     pub jobs: OwnedFd,
     dir: OwnedFd,
+    /// `delivered/`, opened at the first acknowledgement, and locked for each rename.
+    archive: OnceCell<File>,
 }
 
 /// The root that is meant: `--root`, else `$JOBDIR_ROOT`, else the state directory of the user.
@@ -64,7 +69,7 @@ impl Root {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Fail::cannot("open", path.join(files::JOBS).display(), &e)),
         };
-        Ok(Some(Root { path, jobs, dir }))
+        Ok(Some(Root { path, jobs, dir, archive: OnceCell::new() }))
     }
 
     /// Opens a root, and makes it first where there is none: mode 0700.
@@ -164,8 +169,12 @@ impl Root {
 
     /// Moves a job that was opened here to delivered/. Says whether it moved: its name may stand for another claim.
     pub fn acknowledge(&self, job: &Job) -> io::Result<bool> {
-        let delivered = self.delivered_made().map_err(|fail| io::Error::other(fail.text))?;
-        move_job(job, self.jobs.as_fd(), (delivered.as_fd(), &job.id), delivered.as_fd())
+        if self.archive.get().is_none() {
+            let made = self.delivered_made().map_err(|fail| io::Error::other(fail.text))?;
+            let _ = self.archive.set(made.into());
+        }
+        let archive = self.archive.get().ok_or(Errno::EBADF)?;
+        move_job(job, self.jobs.as_fd(), (archive.as_fd(), &job.id), archive)
     }
 }
 
@@ -175,23 +184,26 @@ pub fn move_job(
     job: &Job,
     from: BorrowedFd<'_>,
     (to, name): (BorrowedFd<'_>, &str),
-    delivered: BorrowedFd<'_>,
+    delivered: &File,
 ) -> io::Result<bool> {
-    // An open of its own: a lock belongs to the open file description.
-    let lock = std::fs::File::from(files::open_dir(delivered, ".")?);
-    FileExt::lock_exclusive(&lock)?;
     let ours = fstat(&job.dir)?;
-    match files::look(from, &job.id)? {
+    FileExt::lock_exclusive(delivered)?;
+    let moved = files::look(from, &job.id).and_then(|named| match named {
         Some(named) if identity(&named) == identity(&ours) => rename_new(from, &job.id, to, name).map(|()| true),
         _ => Ok(false),
-    }
+    });
+    // Freed for a descriptor that stays open; a close frees it in any case.
+    let _ = FileExt::unlock(delivered);
+    moved
 }
 
 /// Removes a job's directory in `from`, under a hidden name first, so that nobody finds half of it; says whether it did,
 /// as [`move_job`] does.
 pub fn remove_job(job: &Job, from: BorrowedFd<'_>, delivered: BorrowedFd<'_>) -> io::Result<bool> {
     let hidden = files::hidden(files::PRUNING)?;
-    if !move_job(job, from, (from, &hidden), delivered)? {
+    // An open of its own: a lock belongs to the open file description.
+    let lock = File::from(files::open_dir(delivered, ".")?);
+    if !move_job(job, from, (from, &hidden), &lock)? {
         return Ok(false);
     }
     files::remove_tree(from, hidden.as_str()).map(|()| true)
@@ -205,10 +217,30 @@ pub fn ids(dir: BorrowedFd<'_>) -> io::Result<Vec<String>> {
     Ok(ids)
 }
 
-/// renameat2(2) that refuses to replace. Where the file system cannot say so (EINVAL), an existing name is
+/// renameat2(2) that refuses to replace: nix and musl have no such call.
+pub fn rename_exclusive(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> nix::Result<()> {
+    let renamed = old.with_nix_path(|old| {
+        new.with_nix_path(|new| {
+            // SAFETY: two descriptors that are open, two NUL-terminated paths, and a number.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_renameat2,
+                    from.as_raw_fd(),
+                    old.as_ptr(),
+                    to.as_raw_fd(),
+                    new.as_ptr(),
+                    libc::RENAME_NOREPLACE,
+                )
+            }
+        })
+    })??;
+    Errno::result(renamed).map(drop)
+}
+
+/// A rename that refuses to replace. Where the file system cannot say so (EINVAL), an existing name is
 /// looked for first, and rename(2) itself refuses to replace a directory that is not empty.
 pub fn rename_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
-    match renameat2(from, old, to, new, RenameFlags::RENAME_NOREPLACE) {
+    match rename_exclusive(from, old, to, new) {
         Err(Errno::EINVAL | Errno::ENOSYS) => {
             if files::look(to, new)?.is_some() {
                 return Err(Errno::EEXIST.into());

@@ -1,7 +1,7 @@
 //! The machine we run on: which boot, which host, which pid namespace, and its clocks.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ pub fn machine_id() -> io::Result<Option<String>> {
 }
 
 fn first_word(path: &str) -> io::Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(text.split_whitespace().next().map(str::to_owned)),
+    let mut line = [0; 64];
+    match File::open(path).and_then(|mut file| file.read(&mut line)) {
+        Ok(length) => Ok(String::from_utf8_lossy(&line[..length]).split_whitespace().next().map(str::to_owned)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }

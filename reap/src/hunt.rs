@@ -39,8 +39,9 @@ pub struct Plan<'a> {
     pub listings: usize,
     /// The seeds alone first, the others half a grace later: for supervisors that end their children themselves.
     pub root_first: bool,
-    /// A descriptor that wants attention while the hunt waits, and the attention.
-    pub wake: Option<(BorrowedFd<'a>, &'a mut dyn FnMut())>,
+    /// A descriptor that wants attention while the hunt waits, and the attention; it says whether the kernel itself has
+    /// proved that nothing is left, and then nothing is listed again.
+    pub wake: Option<(BorrowedFd<'a>, &'a mut dyn FnMut() -> bool)>,
 }
 
 impl Plan<'_> {
@@ -138,7 +139,9 @@ pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io
             (false, true) => half,
             (false, false) => mercy,
         };
-        hunt.wait_for(&found, until, plan);
+        if hunt.wait_for(&found, until, plan) {
+            break;
+        }
         let stuck = |&index: &usize| {
             let member: &Member = &hunt.members[index];
             !member.pin.has_ended() && member.killed.is_some_and(|at| at.elapsed() >= PATIENCE)
@@ -240,8 +243,8 @@ impl Hunt {
         });
     }
 
-    /// Waits until all of `found` have ended, or until the deadline.
-    fn wait_for(&self, found: &[usize], until: Instant, plan: &mut Plan<'_>) {
+    /// Waits until all of `found` have ended, or until the deadline. Says whether nothing is left at all.
+    fn wait_for(&self, found: &[usize], until: Instant, plan: &mut Plan<'_>) -> bool {
         for &index in found {
             let pin = &self.members[index].pin;
             while !pin.wait(until, plan.wake.as_ref().map(|(fd, _)| *fd)) && Instant::now() < until {
@@ -252,6 +255,7 @@ impl Hunt {
                 }
             }
         }
+        plan.wake.as_mut().is_some_and(|(_, attend)| attend())
     }
 
     fn fates(mut self) -> Vec<Member> {

@@ -67,10 +67,14 @@ impl Stat {
     }
 }
 
+/// Room for one such line, which the kernel gives in one read: 52 numbers, and a name of at most 64 bytes.
+pub const LINE: usize = 1280;
+
 /// What the kernel says of `pid`; an error where it is gone or hidden.
 pub fn stat(pid: i32) -> io::Result<Stat> {
-    let line = fs::read(format!("/proc/{pid}/stat"))?;
-    Stat::parse(&line).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    let mut line = [0; LINE];
+    let length = fs::File::open(format!("/proc/{pid}/stat"))?.read(&mut line)?;
+    Stat::parse(&line[..length]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// This process.

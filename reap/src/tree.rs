@@ -1,7 +1,7 @@
 //! The process table at one moment, and what hangs below a process in it.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 
 use nix::dir::Dir;
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use crate::process::Stat;
+use crate::process::{LINE, Stat};
 
 /// Every process that could be read. No single reading is the truth: while it is made, processes fork and end.
 #[derive(Debug, Default)]
@@ -35,9 +35,8 @@ impl Table {
             return Err(io::Error::new(io::ErrorKind::NotFound, "/proc shows no process"));
         }
         let mut stats = Vec::with_capacity(pids.len());
-        let mut line = Vec::with_capacity(512);
+        let mut line = [0; LINE];
         for pid in pids {
-            line.clear();
             let path = format!("{pid}/stat");
             let fd = match openat(proc.as_fd(), path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
                 Ok(fd) => fd,
@@ -45,8 +44,8 @@ impl Table {
                 Err(e @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => return Err(e.into()),
                 Err(_) => continue,
             };
-            if std::fs::File::from(fd).read_to_end(&mut line).is_ok() {
-                stats.extend(Stat::parse(&line));
+            if let Ok(length) = nix::unistd::read(&fd, &mut line) {
+                stats.extend(Stat::parse(&line[..length]));
             }
         }
         Ok(Table::new(stats))

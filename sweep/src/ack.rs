@@ -80,7 +80,7 @@ impl Named {
             if job.delivered {
                 return Ok(());
             }
-            if let Some(not_yet) = not_ended(&job) {
+            if let Some(not_yet) = self.not_ended(&job) {
                 why = wrong(&not_yet);
                 continue;
             }
@@ -97,16 +97,20 @@ impl Named {
         let meta = undamaged(job.meta())?.map(|meta| meta.claim);
         Ok(meta == *token || undamaged(job.record())?.flatten().is_some_and(|record| Some(record.claim) == *token))
     }
-}
 
-/// Why there is nothing to deliver; `None`: an end, or damage that was emitted as one.
-fn not_ended(job: &Job) -> Option<String> {
-    if job.word().is_ok_and(|word| word.is_terminal()) {
-        return None;
-    }
-    match settle::settle_one(job) {
-        State::Ended(_) | State::Damaged(_) => None,
-        State::Unclear(why) => Some(why),
-        State::Live(_) | State::Foreign => Some("it has not ended".to_owned()),
+    /// Why there is nothing to deliver; `None`: an end, or damage that was emitted as one.
+    fn not_ended(&self, job: &Job) -> Option<String> {
+        // A line of this very claim was emitted once its record was on the disk.
+        let emitted = matches!(self.claim, Claim::Token(_));
+        if emitted && matches!(files::look(job.fd(), files::RESULT), Ok(Some(_)))
+            || job.word().is_ok_and(|word| word.is_terminal())
+        {
+            return None;
+        }
+        match settle::settle_one(job) {
+            State::Ended(_) | State::Damaged(_) => None,
+            State::Unclear(why) => Some(why),
+            State::Live(_) | State::Foreign => Some("it has not ended".to_owned()),
+        }
     }
 }

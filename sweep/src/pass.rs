@@ -99,14 +99,15 @@ pub fn pass(
                 continue;
             }
         };
-        if aside.is_none() && !has_ended(&job) {
+        let ended = has_ended(&job);
+        if aside.is_none() && !ended {
             aside = Some(settle_from(root, &ids, index, alive)?);
         }
         match aside.as_mut().and_then(|aside| aside.remove(&index)) {
             Some(Aside::Waits) => {}
             Some(Aside::Unclear(why)) => outcome.complain(id, &why),
             Some(Aside::Damaged(why)) => outcome.damaged(&job, &why, order, take)?,
-            None => outcome.recorded(&job, order, take)?,
+            None => outcome.recorded(&job, ended, order, take)?,
         }
     }
     Ok(outcome)
@@ -161,16 +162,17 @@ impl Outcome {
         self.trouble = true;
     }
 
-    /// Hands over the record of a job that has ended.
+    /// Hands over the record of a job that has ended; `ended`: its status said so before.
     fn recorded(
         &mut self,
         job: &Job,
+        ended: bool,
         order: &Order<'_>,
         take: &mut dyn FnMut(&Offer<'_>) -> Result<(), Fail>,
     ) -> Result<(), Fail> {
         let record = match job.record() {
             // Without its view a record may not be on the disk yet, and must be before anybody acts on it.
-            Ok(Some(record)) if !has_ended(job) => match commit::complete_view(job, record.word) {
+            Ok(Some(record)) if !ended && !has_ended(job) => match commit::complete_view(job, record.word) {
                 Ok(()) => record,
                 Err(e) => {
                     self.complain(&job.id, &reason(&e));
@@ -178,7 +180,7 @@ impl Outcome {
                 }
             },
             Ok(Some(record)) => record,
-            Ok(None) if has_ended(job) => {
+            Ok(None) if ended || has_ended(job) => {
                 return self.damaged(job, "its status is terminal, and there is no record", order, take);
             }
             // Its id has come to stand for a new claim since the others were settled.

@@ -31,10 +31,10 @@ const MARK: &str = "OUTLIVE_TEST";
 pub fn bin_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
-        // A shell without job control starts what it puts into the background with these ignored, and our children
-        // would inherit that.
-        for signal in [libc::SIGINT, libc::SIGQUIT] {
-            // SAFETY: the default action is valid for both, and no handler of ours is replaced.
+        // nohup(1) and a shell without job control start what they put into the background with these ignored, and our
+        // children would inherit that.
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: the default action is valid for each, and no handler of ours is replaced.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         // target/PROFILE/deps/TEST-HASH, or target/PROFILE/PROGRAM

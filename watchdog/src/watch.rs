@@ -357,8 +357,9 @@ impl Watch {
             {
                 let _ = hollow.look(None);
             }
+            bell.childless
         };
-        let wake = Some((signals.fd(), &mut attend as &mut dyn FnMut()));
+        let wake = Some((signals.fd(), &mut attend as &mut dyn FnMut() -> bool));
         let mut plan = Plan { root_first: self.root_first, wake, ..Plan::after(grace) };
         let members = hunt::end(&mut seeds, &mut plan);
         self.attend(owned);
