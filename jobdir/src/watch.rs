@@ -2,6 +2,7 @@
 //! moment at which one has to be looked at again. No sleep loop, but for what gives no event here: a job of
 //! another machine, or of another pid namespace.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -18,13 +19,15 @@ use crate::settle::Live;
 /// How often a job is looked at whose end gives no event on this machine.
 const BLIND: Duration = Duration::from_secs(1);
 
-/// One thing that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark(WatchDescriptor);
-
 /// What is being waited for.
 pub struct Watch {
-    events: Inotify,
+    /// Made for the first directory: one that has no owner to hold needs it, and to close it takes the kernel 15 ms.
+    events: Option<Inotify>,
+    /// Directories that stay.
+    roots: HashSet<WatchDescriptor>,
+    /// Jobs that are watched, and those of them that the last look has found.
+    jobs: HashSet<WatchDescriptor>,
+    found: HashSet<WatchDescriptor>,
     pins: Vec<Pin>,
     due: Option<Instant>,
     here: Origin,
@@ -33,34 +36,41 @@ pub struct Watch {
 impl Watch {
     /// A watch on nothing yet.
     pub fn new() -> io::Result<Watch> {
-        let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        Ok(Watch { events, pins: Vec::new(), due: None, here: Origin::here()? })
+        let none = HashSet::new;
+        let (roots, jobs, found) = (none(), none(), none());
+        Ok(Watch { events: None, roots, jobs, found, pins: Vec::new(), due: None, here: Origin::here()? })
     }
 
-    /// Watches a directory for names that arrive or go. To be called before the look that the wait depends on:
+    /// Watches a root's directory for names that arrive or go. To be called before the look that the wait depends on:
     /// what happens between the two would be missed otherwise.
-    pub fn directory(&self, dir: BorrowedFd<'_>) -> io::Result<Mark> {
+    pub fn root(&mut self, dir: BorrowedFd<'_>) -> io::Result<()> {
+        let mark = self.directory(dir)?;
+        self.roots.insert(mark);
+        Ok(())
+    }
+
+    /// Watches for the answer of an owner that is asked.
+    pub fn answer(&mut self, job: &Job) -> io::Result<()> {
+        self.add(job.fd(), files::PID, AddWatchFlags::IN_ATTRIB).map(drop)
+    }
+
+    fn directory(&mut self, dir: BorrowedFd<'_>) -> io::Result<WatchDescriptor> {
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF;
         self.add(dir, ".", flags)
     }
 
-    /// Watches for the answer of an owner that is asked.
-    pub fn answer(&self, job: &Job) -> io::Result<Mark> {
-        self.add(job.fd(), files::PID, AddWatchFlags::IN_ATTRIB)
-    }
-
-    /// Watches a directory or file no longer; one that is gone is not watched any more in any case.
-    pub fn forget(&self, mark: Mark) {
-        let _ = self.events.rm_watch(mark.0);
-    }
-
-    fn add(&self, dir: BorrowedFd<'_>, name: &str, flags: AddWatchFlags) -> io::Result<Mark> {
+    fn add(&mut self, dir: BorrowedFd<'_>, name: &str, flags: AddWatchFlags) -> io::Result<WatchDescriptor> {
         let path = format!("/proc/self/fd/{}/{name}", dir.as_raw_fd());
-        Ok(Mark(self.events.add_watch(path.as_str(), flags)?))
+        let events = match &mut self.events {
+            Some(events) => events,
+            none => none.insert(Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?),
+        };
+        Ok(events.add_watch(path.as_str(), flags)?)
     }
 
-    /// Forgets the jobs of the last look; the directories stay.
+    /// Forgets what the last look has found; the roots stay.
     pub fn clear(&mut self) {
+        self.found.clear();
         self.pins.clear();
         self.due = None;
     }
@@ -73,28 +83,39 @@ impl Watch {
             // One that is overdue and cannot be judged is looked at again like one that gives no event.
             self.at(if live.overdue { now + BLIND } else { due });
         }
-        let Some(owner) = &live.owner else {
-            if live.meta.origin.seen_from(&self.here) == Relation::Elsewhere {
-                self.at(now + BLIND);
-            }
-            return Ok(());
-        };
-        if !owner.is_comparable(&self.here) {
-            self.at(now + BLIND);
-            return Ok(());
+        match &live.owner {
+            Some(owner) if owner.is_comparable(&self.here) => match owner.pin(&self.here) {
+                Some(pin) if pin.fd().is_some() => {
+                    self.pins.push(pin);
+                    return Ok(());
+                }
+                // An old kernel.
+                Some(_) => self.at(now + BLIND),
+                // It ended since the look.
+                None => self.at(now),
+            },
+            None if live.meta.origin.seen_from(&self.here) != Relation::Elsewhere => {}
+            _ => self.at(now + BLIND),
         }
-        match owner.pin(&self.here) {
-            Some(pin) => {
-                self.pins.push(pin);
-                // From now on its progress stamps need not wake us.
-                self.add(job.fd(), ".", AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF).map(drop)
-            }
-            // It ended since the look.
-            None => {
-                self.at(now);
-                Ok(())
-            }
+        let mark = self.directory(job.fd())?;
+        self.found.insert(mark);
+        if self.jobs.insert(mark) {
+            // What happened between the look and the watch would be missed: so it is looked at again.
+            self.at(now);
         }
+        Ok(())
+    }
+
+    /// Watches no longer what the last look has not found.
+    fn forget(&mut self) {
+        if !self.jobs.is_empty() && self.found.is_empty() && self.roots.is_empty() {
+            self.events = None;
+        }
+        for &mark in self.jobs.difference(&self.found) {
+            // One that is gone is not watched any more in any case.
+            let _ = self.events.as_ref().map(|events| events.rm_watch(mark));
+        }
+        self.jobs.clone_from(&self.found);
     }
 
     /// Ends the wait at this moment at the latest.
@@ -109,15 +130,16 @@ impl Watch {
 
     /// Waits until something happens, or one of these has ended.
     pub fn wait_also(&mut self, others: &[&Pin]) -> io::Result<()> {
+        self.forget();
         let until = self.due.map_or(PollTimeout::NONE, timeout);
         let pins = self.pins.iter().chain(others.iter().copied());
-        let fds = std::iter::once(self.events.as_fd()).chain(pins.filter_map(Pin::fd));
+        let fds = self.events.iter().map(AsFd::as_fd).chain(pins.filter_map(Pin::fd));
         let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut fds, until) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }
-        match self.events.read_events() {
+        match self.events.as_ref().map_or(Err(nix::errno::Errno::EAGAIN), Inotify::read_events) {
             Ok(_) | Err(nix::errno::Errno::EAGAIN) => Ok(()),
             Err(e) => Err(e.into()),
         }

@@ -1,12 +1,11 @@
 //! Stays, and hands each result over as its job ends.
 
-use std::collections::HashMap;
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use jobdir::root::Root;
-use jobdir::watch::{Mark, Watch};
+use jobdir::watch::Watch;
 use reap::exit::{Fail, Status};
 
 use crate::handler::Turn;
@@ -29,16 +28,16 @@ pub fn follow(
     let cannot = |e: std::io::Error| Fail::cannot("follow", "the job root", &e);
     let mut watch = Watch::new().map_err(cannot)?;
     for root in roots {
-        watch.directory(root.jobs.as_fd()).map_err(cannot)?;
+        watch.root(root.jobs.as_fd()).map_err(cannot)?;
     }
     let whole = Order { limit: usize::MAX, ..*order };
     let mut left = order.limit;
     let mut taken: HashSet<Key> = HashSet::new();
-    let mut marks: HashMap<Key, Mark> = HashMap::new();
+    let mut known: HashSet<Key> = HashSet::new();
     loop {
         watch.clear();
         let mut present = HashSet::new();
-        let mut living = HashMap::new();
+        let mut living = HashSet::new();
         for (at, root) in roots.iter().enumerate() {
             let turn = before(root)?;
             let mut refused = false;
@@ -59,16 +58,10 @@ pub fn follow(
                 },
                 &mut |job, live| {
                     let key = (at, job.id.clone(), Some(live.meta.claim.clone()));
-                    let mark = match marks.remove(&key) {
-                        Some(mark) => mark,
-                        None => {
-                            pass::report_overdue(job, live);
-                            // What happened between the look and the watch would be missed: so it is looked at again.
-                            watch.at(Instant::now());
-                            watch.directory(job.fd()).map_err(cannot)?
-                        }
-                    };
-                    living.insert(key, mark);
+                    if !known.contains(&key) {
+                        pass::report_overdue(job, live);
+                    }
+                    living.insert(key);
                     watch.job(job, live).map_err(cannot)
                 },
             )?;
@@ -77,8 +70,7 @@ pub fn follow(
                 watch.at(Instant::now() + AGAIN);
             }
         }
-        marks.into_values().for_each(|mark| watch.forget(mark));
-        (taken, marks) = (present, living);
+        (taken, known) = (present, living);
         if left == 0 {
             return Ok(Status::Done);
         }

@@ -180,10 +180,16 @@ fn a_number_that_belongs_to_a_stranger_by_now_is_never_signalled() {
     });
     kill(dog.pid(), libc::SIGKILL);
     dog.end();
+    let mut owner: Value = serde_json::from_slice(&fs::read(folder.file(&id, "owner.json")).unwrap()).unwrap();
+    // No kernel gives a number away twice within one tick of its clock, and neither may we.
+    let died = owner["session_start"].as_f64().unwrap() / 100.0;
+    until("its tick is over", || {
+        let uptime = fs::read_to_string("/proc/uptime").unwrap();
+        uptime.split(' ').next().unwrap().parse::<f64>().unwrap() > died + 0.01
+    });
     let mut command = folder.command("sh");
     command.args(["-c", "sleep 60 & wait"]);
     let stranger = Kid::quiet(in_session(&mut command));
-    let mut owner: Value = serde_json::from_slice(&fs::read(folder.file(&id, "owner.json")).unwrap()).unwrap();
     owner["pid"] = stranger.pid().into();
     owner["session"] = stranger.pid().into();
     fs::write(folder.file(&id, "owner.json"), owner.to_string()).unwrap();

@@ -519,7 +519,8 @@ fn a_record_that_a_job_forges_is_the_first_and_its_owner_says_that_it_lost() {
     assert!(bad.err.contains("watchdog: job bad was lost: another end is recorded; ours is in late.json"), "{bad:?}");
     assert_eq!((&lines[0]["status"], &lines[0]["output"]), (&"done".into(), &"forged".into()));
     let late = json(&fs::read_to_string(folder.file("bad", "late.json")).unwrap());
-    assert_eq!((&late["status"], &late["exit_code"]), (&"failed".into(), &6.into()));
+    // Whether it saw the forgery or the end first.
+    assert!(["failed", "unknown"].contains(&late["status"].as_str().unwrap()) && late["exit_code"] == 6, "{late}");
     assert_eq!(folder.word("bad"), "done", "word and record agree");
 }
 
