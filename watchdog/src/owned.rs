@@ -31,6 +31,9 @@ use crate::watch::{Verdict, status_of};
 /// How long a commit that fails is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long an output that cannot be read is tried again: an end without it is better than none.
+const READING: Duration = Duration::from_secs(5);
+
 /// Room in a record for what is not known at the start, its output left out.
 const SPARE_ROOM: usize = 4096;
 
@@ -216,7 +219,7 @@ impl Owned {
     ) -> Result<u8, Fail> {
         // From here on a publication would come too late to stand in the record.
         let _closed = output::close(&self.job);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READING;
         let output = loop {
             match output::published(&self.job, args.max_output) {
                 // That it cannot be read just now says nothing of the command's work.
