@@ -39,6 +39,8 @@ pub struct Plan<'a> {
     pub listings: usize,
     /// The seeds alone first, the others half a grace later: for supervisors that end their children themselves.
     pub root_first: bool,
+    /// What the first look finds, where that is known already.
+    pub first: Option<Table>,
     /// A descriptor that wants attention while the hunt waits, and the attention; it says whether the kernel itself has
     /// proved that nothing is left, and then nothing is listed again.
     pub wake: Option<(BorrowedFd<'a>, &'a mut dyn FnMut() -> bool)>,
@@ -47,7 +49,7 @@ pub struct Plan<'a> {
 impl Plan<'_> {
     /// TERM deepest first, then KILL after `grace`.
     pub fn after(grace: Duration) -> Plan<'static> {
-        Plan { grace, signal: libc::SIGTERM, listings: 2, root_first: false, wake: None }
+        Plan { grace, signal: libc::SIGTERM, listings: 2, root_first: false, first: None, wake: None }
     }
 }
 
@@ -107,7 +109,7 @@ pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io
     let mercy = start + plan.grace;
     let mut empty = 0;
     loop {
-        let table = Table::read()?;
+        let table = plan.first.take().map_or_else(Table::read, Ok)?;
         let roots = seeds(&table);
         let found = hunt.meet(&table, &roots);
         let now = Instant::now();

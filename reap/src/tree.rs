@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use crate::process::{LINE, Stat};
+use crate::process::{self, LINE, Stat};
 
 /// Every process that could be read. No single reading is the truth: while it is made, processes fork and end.
 #[derive(Debug, Default)]
@@ -49,6 +49,17 @@ impl Table {
             }
         }
         Ok(Table::new(stats))
+    }
+
+    /// This process and `child`, where that is its only one and has none itself, by the kernel's own lists
+    /// (proc_tid_children(5)): then nobody else has to be read. `None` where there are more, or no such lists. They may
+    /// miss whoever is born or adopted meanwhile, so this is for a first look alone.
+    pub fn lone(child: i32) -> Option<Table> {
+        let children = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok();
+        let me = process::own_pid();
+        let stats = vec![process::stat(me).ok()?, process::stat(child).ok()?];
+        let alone = children(me)?.trim_end().parse() == Ok(child) && children(child)?.is_empty();
+        (alone && stats.iter().all(|stat| stat.threads == 1)).then(|| Table::new(stats))
     }
 
     /// A table of the given processes.

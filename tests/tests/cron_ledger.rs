@@ -193,11 +193,11 @@ fn a_ledger_needs_nothing_of_its_environment_but_a_path() {
 #[test]
 fn work_that_goes_on_keeps_its_claim_however_long_it_takes() {
     let folder = Folder::new();
-    // Beyond every window that knows of time: idle 0.4 s, and three times that for the supervisor.
-    let line = "n=0; while [ $n -lt 12 ]; do echo tool $n; sleep .1; n=$((n + 1)); done
-        while [ $n -lt 24 ]; do jobdir touch \"tool $n\"; sleep .1; n=$((n + 1)); done";
+    // Beyond every window that knows of time: idle 1 s, and three times that for the supervisor.
+    let line = "n=0; while [ $n -lt 18 ]; do echo tool $n; sleep .1; n=$((n + 1)); done
+        while [ $n -lt 36 ]; do jobdir touch \"tool $n\"; sleep .1; n=$((n + 1)); done";
     let mut command = ledger(&folder, &["run", "digest", "--slot", "1", "--", "sh", "-c", line]);
-    said(command.env("JOB_IDLE_SECS", "0.4").env("JOB_GRACE_SECS", "0"));
+    said(command.env("JOB_IDLE_SECS", "1").env("JOB_GRACE_SECS", "0"));
     let mut looks = 0;
     while folder.word("digest-1") == "running" {
         let (alarm, rows) = status(&folder, "");

@@ -360,7 +360,8 @@ impl Watch {
             bell.childless
         };
         let wake = Some((signals.fd(), &mut attend as &mut dyn FnMut() -> bool));
-        let mut plan = Plan { root_first: self.root_first, wake, ..Plan::after(grace) };
+        let first = Table::lone(house);
+        let mut plan = Plan { root_first: self.root_first, first, wake, ..Plan::after(grace) };
         let members = hunt::end(&mut seeds, &mut plan);
         self.attend(owned);
         members
