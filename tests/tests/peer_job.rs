@@ -437,8 +437,8 @@ fn a_cli_that_says_nothing_is_kept_alive_by_progress_stamps_and_not_by_chatter()
     let desk = Desk::new();
     // The wrapper of the CLI stamps what it sees; the CLI itself says nothing for three idle windows.
     let line =
-        "(sleep 1.8; echo answer >out) & cli=$!; while kill -0 $cli 2>/dev/null; do jobdir touch; sleep .1; done";
-    let id = started(desk.starting(&["--result-path", "out"], line).env("CE_PEER_IDLE_SECS", "0.6"));
+        "(sleep 3; echo answer >out) & cli=$!; while kill -0 $cli 2>/dev/null; do jobdir touch; sleep .1; done";
+    let id = started(desk.starting(&["--result-path", "out"], line).env("CE_PEER_IDLE_SECS", "1"));
     assert_eq!((desk.ended(&id).as_str(), desk.file(&id, "out.log").as_str()), ("done", ""));
     assert_ne!(desk.record(&id)["progress_at"], Value::Null);
 }
