@@ -212,7 +212,7 @@ fn forty_jobs_on_two_nodes_of_which_one_dies_are_each_told_of_once() {
     let folder = &slurm.folder;
     let ids = |kind: &str, count: usize| (1..=count).map(|n| format!("{kind}-{n}")).collect::<Vec<_>>();
     let (well, bad, silent, long) = (ids("well", 14), ids("bad", 3), ids("silent", 2), ids("long", 2));
-    let (stopped, early, swept) = (ids("stopped", 6), ids("early", 3), ids("swept", 1));
+    let (stopped, tidy, early, swept) = (ids("stopped", 3), ids("tidy", 3), ids("early", 3), ids("swept", 1));
     let (lost, left) = (ids("lost", 5), ids("left", 4));
 
     // Those that are there when the node dies, on both nodes, and those that are cancelled at work.
@@ -220,6 +220,9 @@ fn forty_jobs_on_two_nodes_of_which_one_dies_are_each_told_of_once() {
     for (kind, node) in [(&lost, "node2"), (&left, "node1"), (&stopped, "node1")] {
         kind.iter().for_each(|id| submit(folder, id, &[&format!("--sbatch=--nodelist={node}")], UP));
     }
+    // Whoever needs his grace gets it: that of the watchdog, while Slurm waits.
+    let slow = format!("trap 'sleep 1; : >tidied-$JOB_ID; exit' TERM; {UP}");
+    tidy.iter().for_each(|id| submit(folder, id, &[], &slow));
     for id in early.iter().chain(&swept) {
         submit(folder, id, &["--sbatch=--begin=now+1hour"], "echo run >>runs");
     }
@@ -231,7 +234,10 @@ fn forty_jobs_on_two_nodes_of_which_one_dies_are_each_told_of_once() {
     silent.iter().for_each(|id| submit(folder, id, &["--idle", "1s"], "sleep 600"));
     long.iter().for_each(|id| submit(folder, id, &["--hard", "1s"], "while :; do echo; sleep .1; done"));
     assert_eq!(
-        [&well, &bad, &silent, &long, &stopped, &early, &swept, &lost, &left].map(Vec::len).iter().sum::<usize>(),
+        [&well, &bad, &silent, &long, &stopped, &tidy, &early, &swept, &lost, &left]
+            .map(Vec::len)
+            .iter()
+            .sum::<usize>(),
         40
     );
 
@@ -242,12 +248,12 @@ fn forty_jobs_on_two_nodes_of_which_one_dies_are_each_told_of_once() {
 
     // Cancelled: at work, in the queue, and in the queue together with the clean-up.
     let is_up = |id: &String| folder.path(format!("up-{id}")).exists();
-    until_within(PATIENCE, "those are at work", || stopped.iter().chain(&lost).chain(&left).all(is_up));
-    for id in stopped.iter().chain(&early) {
+    until_within(PATIENCE, "those are at work", || stopped.iter().chain(&tidy).chain(&lost).chain(&left).all(is_up));
+    for id in stopped.iter().chain(&tidy).chain(&early) {
         assert_eq!(sh(folder, &format!("scancel --name {id}")), "");
     }
     assert_eq!(sh(folder, &format!("scancel --name {0}.end && scancel --name {0}", swept[0])), "");
-    for id in stopped.iter().chain(&early).chain(&well).chain(&bad).chain(&silent).chain(&long) {
+    for id in stopped.iter().chain(&tidy).chain(&early).chain(&well).chain(&bad).chain(&silent).chain(&long) {
         until_within(PATIENCE, &format!("{id} has ended"), || {
             !["claimed", "running"].contains(&folder.word(id).as_str())
         });
@@ -300,6 +306,8 @@ fn forty_jobs_on_two_nodes_of_which_one_dies_are_each_told_of_once() {
     is(&stopped, "failed", &|line| {
         line["reason"] == "cancelled" || (line["reason"] == "signaled" && line["signal"] == libc::SIGTERM)
     });
+    is(&tidy, "failed", &|line| line["reason"] == "cancelled" && line["warnings"] == json("[]"));
+    assert!(tidy.iter().all(|id| folder.path(format!("tidied-{id}")).exists()));
     is(&early, "failed", &|line| line["reason"] == "cancelled" && line["started_at"].is_null());
     is(&swept, "failed", &|line| line["reason"] == "cancelled" && line["started_at"].is_null());
     is(&lost, "unknown", &|line| line["host"] == "node2" && line["started_at"].is_string());
@@ -353,7 +361,9 @@ fn the_limit_of_slurm_comes_after_that_of_the_job() {
     );
     assert!(tasks[0].starts_with(&line), "{}", tasks[0]);
     assert!(tasks[0].ends_with(&format!(" run {}/limited sh -c true", dir.display())), "{}", tasks[0]);
+    // The clean-up needs none of that, and leaves what was said before it.
     assert!(tasks[1].contains(" --dependency afternotok:7 ") && !tasks[1].contains("gpus"), "{}", tasks[1]);
+    assert!(tasks[1].contains("/limited/slurm.out --open-mode append "), "{}", tasks[1]);
     assert!(tasks[2].contains(" --job-name unlimited ") && !tasks[2].contains("--time"), "{}", tasks[2]);
     // A queue has no window to start within, but a caller may have one.
     submit(&folder, "soon", &["--start-within", "1d"], "true");
@@ -397,8 +407,11 @@ fn what_slurm_says_is_recorded_only_where_there_is_no_record() {
     assert_eq!(settle("queued", "CANCELLED\n"), "failed: cancelled before it was started");
     assert_eq!(settle("refused", "NODE_FAIL\n"), "failed: it was never begun; Slurm says NODE_FAIL");
     assert_eq!(settle("gone", ""), "failed: it was never begun; Slurm says nothing of it any more");
-    assert_eq!(done(&mut here(&folder, &["fleet", "run", "ended", "true"])), "");
+    let mut task = Kid::start(&mut here(&folder, &["fleet", "run", "ended", "true"]));
+    assert_eq!(task.end(), 0);
     assert_eq!(settle("ended", "NODE_FAIL\n"), "done: ");
+    // A shell in between would die of Slurm's signal, and its step with it, before the watchdog has recorded anything.
+    assert_eq!(folder.owner("ended"), task.pid());
 }
 
 #[test]
