@@ -415,6 +415,20 @@ fn what_slurm_says_is_recorded_only_where_there_is_no_record() {
 }
 
 #[test]
+fn a_watchdog_that_outlives_its_slurmd_has_the_last_word() {
+    let folder = pretended();
+    fs::write(folder.path("state"), "NODE_FAIL\n").unwrap();
+    submit(&folder, "a", &[], "true");
+    let line = ": >up; until [ -e go ]; do sleep .02; done";
+    let mut task = Kid::start(&mut here(&folder, &["fleet", "run", "a", "sh", "-c", line]));
+    until("it is at work", || folder.path("up").exists());
+    let ran = run(&mut here(&folder, &["fleet", "settle", "a"]));
+    assert_eq!((ran.status, ran.err.as_str()), (3, "jobdir: cannot finish job a: its owner lives\n"));
+    touch(&folder, "go");
+    assert_eq!((task.end(), folder.ended("a").as_str()), (0, "done"));
+}
+
+#[test]
 fn a_sweep_asks_slurm_only_of_its_own_jobs_that_are_old_enough_and_not_in_its_queue() {
     let folder = pretended();
     fs::write(folder.path("state"), "CANCELLED\n").unwrap();
