@@ -252,7 +252,7 @@ fn ask(jobs: &[&Job], suspects: Vec<(usize, Box<Live>, Pin)>) -> Vec<(usize, Opt
     for (index, live, pin) in suspects {
         let job = jobs[index];
         let before = stamp(job);
-        let marked = watch.as_mut().is_ok_and(|watch| watch.answer(job).is_ok());
+        let marked = watch.as_ref().is_ok_and(|watch| watch.answer(job).is_ok());
         let sent = pin.signal(owner::ASK);
         asked.push((index, live, pin, before, marked, sent));
     }

@@ -67,7 +67,7 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
     let end = order.slice.and_then(|slice| Instant::now().checked_add(slice));
     let cannot = |e: io::Error| Fail::cannot("wait for", "the end of a job", &e);
     let mut line = Line::new();
-    // A look needs no watch.
+    // A look needs no watch, and a watch is not free.
     let mut watch: Option<Watch> = None;
     let mut unclear = HashSet::new();
     loop {
@@ -120,7 +120,9 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
         let late = end.is_some_and(|end| Instant::now() >= end);
         if over || late {
             line.clear();
-            return conclude(jobs, &answers, order);
+            let status = conclude(jobs, &answers, order);
+            watch.into_iter().for_each(Watch::leave);
+            return status;
         }
         let Some(watch) = &mut watch else {
             watch = Some(Watch::new().map_err(cannot)?);

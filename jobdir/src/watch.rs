@@ -7,8 +7,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::unistd::{ForkResult, fork, pipe2};
 use reap::process::{Pin, timeout};
 
 use crate::files;
@@ -19,10 +21,12 @@ use crate::settle::Live;
 /// How often a job is looked at whose end gives no event on this machine.
 const BLIND: Duration = Duration::from_secs(1);
 
+/// A directory was moved away, or removed.
+const GONE: AddWatchFlags = AddWatchFlags::IN_MOVE_SELF.union(AddWatchFlags::IN_DELETE_SELF);
+
 /// What is being waited for.
 pub struct Watch {
-    /// Made for the first directory: one that has no owner to hold needs it, and to close it takes the kernel 15 ms.
-    events: Option<Inotify>,
+    events: Inotify,
     /// Directories that stay.
     roots: HashSet<WatchDescriptor>,
     /// Jobs that are watched, and those of them that the last look has found.
@@ -38,34 +42,26 @@ impl Watch {
     pub fn new() -> io::Result<Watch> {
         let none = HashSet::new;
         let (roots, jobs, found) = (none(), none(), none());
-        Ok(Watch { events: None, roots, jobs, found, pins: Vec::new(), due: None, here: Origin::here()? })
+        let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        Ok(Watch { events, roots, jobs, found, pins: Vec::new(), due: None, here: Origin::here()? })
     }
 
     /// Watches a root's directory for names that arrive or go. To be called before the look that the wait depends on:
     /// what happens between the two would be missed otherwise.
     pub fn root(&mut self, dir: BorrowedFd<'_>) -> io::Result<()> {
-        let mark = self.directory(dir)?;
+        let mark = self.add(dir, ".", AddWatchFlags::IN_MOVED_TO | GONE)?;
         self.roots.insert(mark);
         Ok(())
     }
 
     /// Watches for the answer of an owner that is asked.
-    pub fn answer(&mut self, job: &Job) -> io::Result<()> {
+    pub fn answer(&self, job: &Job) -> io::Result<()> {
         self.add(job.fd(), files::PID, AddWatchFlags::IN_ATTRIB).map(drop)
     }
 
-    fn directory(&mut self, dir: BorrowedFd<'_>) -> io::Result<WatchDescriptor> {
-        let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF;
-        self.add(dir, ".", flags)
-    }
-
-    fn add(&mut self, dir: BorrowedFd<'_>, name: &str, flags: AddWatchFlags) -> io::Result<WatchDescriptor> {
+    fn add(&self, dir: BorrowedFd<'_>, name: &str, flags: AddWatchFlags) -> io::Result<WatchDescriptor> {
         let path = format!("/proc/self/fd/{}/{name}", dir.as_raw_fd());
-        let events = match &mut self.events {
-            Some(events) => events,
-            none => none.insert(Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?),
-        };
-        Ok(events.add_watch(path.as_str(), flags)?)
+        Ok(self.events.add_watch(path.as_str(), flags)?)
     }
 
     /// Forgets what the last look has found; the roots stay.
@@ -83,39 +79,57 @@ impl Watch {
             // One that is overdue and cannot be judged is looked at again like one that gives no event.
             self.at(if live.overdue { now + BLIND } else { due });
         }
-        match &live.owner {
-            Some(owner) if owner.is_comparable(&self.here) => match owner.pin(&self.here) {
-                Some(pin) if pin.fd().is_some() => {
-                    self.pins.push(pin);
-                    return Ok(());
-                }
-                // An old kernel.
-                Some(_) => self.at(now + BLIND),
-                // It ended since the look.
-                None => self.at(now),
-            },
-            None if live.meta.origin.seen_from(&self.here) != Relation::Elsewhere => {}
-            _ => self.at(now + BLIND),
-        }
-        let mark = self.directory(job.fd())?;
+        let owner = live.owner.as_ref().filter(|owner| owner.is_comparable(&self.here));
+        let pin = owner.and_then(|owner| owner.pin(&self.here));
+        // What another machine or pid namespace does may give no event here, nor may an old kernel.
+        let blind = match &live.owner {
+            Some(_) => pin.as_ref().is_none_or(|pin| pin.fd().is_none()),
+            None => live.due.is_none() || live.meta.origin.seen_from(&self.here) == Relation::Elsewhere,
+        };
+        // An owner whose end tells all need not wake us by its files before.
+        let flags = if blind || pin.is_none() { AddWatchFlags::IN_MOVED_TO | GONE } else { GONE };
+        let mark = self.add(job.fd(), ".", flags)?;
         self.found.insert(mark);
-        if self.jobs.insert(mark) {
-            // What happened between the look and the watch would be missed: so it is looked at again.
+        if self.jobs.insert(mark) || (owner.is_some() && pin.is_none()) {
+            // It has ended since the look, or something happened before the watch, which would be missed.
             self.at(now);
+        } else if blind {
+            self.at(now + BLIND);
         }
+        self.pins.extend(pin);
         Ok(())
     }
 
     /// Watches no longer what the last look has not found.
     fn forget(&mut self) {
-        if !self.jobs.is_empty() && self.found.is_empty() && self.roots.is_empty() {
-            self.events = None;
-        }
         for &mark in self.jobs.difference(&self.found) {
             // One that is gone is not watched any more in any case.
-            let _ = self.events.as_ref().map(|events| events.rm_watch(mark));
+            let _ = self.events.rm_watch(mark);
         }
         self.jobs.clone_from(&self.found);
+    }
+
+    /// Ends the watch of a process that is about to end. To close an inotify descriptor takes the kernel 15 ms, in which
+    /// our caller would wait: so a child holds it until we are gone, and waits in our place.
+    pub fn leave(self) {
+        let Ok((until, held)) = pipe2(OFlag::O_CLOEXEC) else { return };
+        // SAFETY: this process has one thread, and the child makes system calls only.
+        match unsafe { fork() } {
+            // Then it is ours to wait.
+            Err(_) => {}
+            Ok(ForkResult::Parent { .. }) => std::mem::forget((self.events, held)),
+            // Nobody must wait for the child: it holds nothing of ours, and the pipe ends with its last writer, which is the
+            // parent.
+            // SAFETY: plain numbers of descriptors, and an end without anything that belongs to the parent.
+            Ok(ForkResult::Child) => unsafe {
+                libc::close(held.as_raw_fd());
+                libc::dup2(until.as_raw_fd(), 0);
+                libc::dup2(self.events.as_fd().as_raw_fd(), 1);
+                libc::syscall(libc::SYS_close_range, 2, libc::c_uint::MAX, 0);
+                libc::read(0, [0_u8; 1].as_mut_ptr().cast(), 1);
+                libc::_exit(0)
+            },
+        }
     }
 
     /// Ends the wait at this moment at the latest.
@@ -133,13 +147,13 @@ impl Watch {
         self.forget();
         let until = self.due.map_or(PollTimeout::NONE, timeout);
         let pins = self.pins.iter().chain(others.iter().copied());
-        let fds = self.events.iter().map(AsFd::as_fd).chain(pins.filter_map(Pin::fd));
+        let fds = std::iter::once(self.events.as_fd()).chain(pins.filter_map(Pin::fd));
         let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut fds, until) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }
-        match self.events.as_ref().map_or(Err(nix::errno::Errno::EAGAIN), Inotify::read_events) {
+        match self.events.read_events() {
             Ok(_) | Err(nix::errno::Errno::EAGAIN) => Ok(()),
             Err(e) => Err(e.into()),
         }

@@ -436,8 +436,7 @@ fn a_silent_job_ends_at_the_idle_window_and_a_slow_one_at_the_hard_limit() {
 fn a_cli_that_says_nothing_is_kept_alive_by_progress_stamps_and_not_by_chatter() {
     let desk = Desk::new();
     // The wrapper of the CLI stamps what it sees; the CLI itself says nothing for three idle windows.
-    let line =
-        "(sleep 3; echo answer >out) & cli=$!; while kill -0 $cli 2>/dev/null; do jobdir touch; sleep .1; done";
+    let line = "(sleep 3; echo answer >out) & cli=$!; while kill -0 $cli 2>/dev/null; do jobdir touch; sleep .1; done";
     let id = started(desk.starting(&["--result-path", "out"], line).env("CE_PEER_IDLE_SECS", "1"));
     assert_eq!((desk.ended(&id).as_str(), desk.file(&id, "out.log").as_str()), ("done", ""));
     assert_ne!(desk.record(&id)["progress_at"], Value::Null);

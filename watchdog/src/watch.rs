@@ -261,7 +261,7 @@ impl Watch {
             self.bell.attend(&self.signals);
             if self.bell.ended.is_some() {
                 self.unbegun.as_mut().map_or(Ok(true), Starting::has_begun)?;
-                return Ok(Verdict::Natural);
+                return Ok(self.end_of_itself());
             }
             if std::mem::take(&mut self.bell.continued) {
                 self.silence.iter_mut().for_each(Silence::restart);
@@ -299,6 +299,17 @@ impl Watch {
             }
             self.signals.wait_also(self.bell.report.as_ref().map(|report| report.0.as_fd()), self.next());
         }
+    }
+
+    /// Whoever signals a whole group or control group reaches the command as well as us, in any order: where it died of the
+    /// signal that asks us to stop, that is the cancel.
+    fn end_of_itself(&mut self) -> Verdict {
+        let Some(Exit::Signal(died)) = self.bell.ended else { return Verdict::Natural };
+        if self.bell.cancelled.is_none() && died == libc::SIGTERM {
+            self.signals.wait(Some(Instant::now() + Duration::from_millis(50)));
+            self.bell.attend(&self.signals);
+        }
+        self.bell.cancelled.filter(|&asked| asked == died).map_or(Verdict::Natural, Verdict::Cancelled)
     }
 
     /// Ends whatever is left of the command, and names what would not go.
