@@ -565,6 +565,24 @@ fn a_cancelled_job_has_failed_with_143() {
 }
 
 #[test]
+fn a_signal_to_the_command_and_to_its_watchdog_is_a_cancel_in_either_order() {
+    let folder = Folder::new();
+    for first in ["command", "watchdog"] {
+        let id = folder.claim(&[]);
+        let running = script(&folder, &["--job", &id], "echo $$ >pid.new; mv pid.new pid; exec sleep 60");
+        until("it runs", || folder.path("pid").exists());
+        let command = text(&folder, "pid").trim().parse().unwrap();
+        fs::remove_file(folder.path("pid")).unwrap();
+        // Both at once, as a control group is signalled.
+        let both = [command, running.pid()];
+        kill(if first == "command" { both[0] } else { both[1] }, libc::SIGTERM);
+        kill(if first == "command" { both[1] } else { both[0] }, libc::SIGTERM);
+        assert_eq!(running.end().status, 143);
+        assert_eq!(verdict(&folder.record(&id)).1, "cancelled", "the {first} first");
+    }
+}
+
+#[test]
 fn a_command_that_cannot_be_started_has_a_record_too() {
     let folder = Folder::new();
     fs::write(folder.path("plain"), "no program\n").unwrap();
