@@ -139,10 +139,11 @@ pub fn settle(jobs: &[&Job]) -> Vec<State> {
             },
         }
     }
-    // Nobody was found to be dead without it.
-    let dead = here.as_ref().map(|here| bury(jobs, dead, here)).unwrap_or_default();
-    for (index, state) in dead {
-        states[index] = Some(state);
+    // Nobody was found to be dead without it, and where nobody was, it need not be read.
+    if !dead.is_empty()
+        && let Ok(here) = &*here
+    {
+        bury(jobs, dead, here).into_iter().for_each(|(index, state)| states[index] = Some(state));
     }
     states.into_iter().map(|state| state.unwrap_or(State::Foreign)).collect()
 }
