@@ -55,7 +55,7 @@ fn listens(port: u16) -> bool {
 /// lines of a sweep by their ids.
 fn results(folder: &Folder, count: usize) -> BTreeMap<String, String> {
     let first = folder.claim(&["--id", "r0", "--name", "näme, \"quoted\"; it's \\u0000"]);
-    let words = "printf 'b\\303\\266om\\0\\001\\002 \\\\u0000 %%s \"$HOME\"\\n'; exit 3";
+    let words = "printf 'b\\303\\266om\\0\\001\\002 \\\\u0000 %%s \"$HOME\" \\\\\\0\\n'; exit 3";
     assert_eq!(run(&mut folder.watchdog(&first, &[], words)).status, 3);
     let claims = format!(
         "i=0; while [ $((i += 1)) -lt {count} ]; do
@@ -150,7 +150,7 @@ fn survives(folder: &Folder, side: &Side, form: &str, count: usize) -> BTreeMap<
 /// Keeps what it has not got yet by its key. At times it answers 503 before it has kept it, at times 500 after that.
 const HOOK: &str = r#"
 import http.server, sys
-port, path, refused = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+port, path, refused = int(sys.argv[1]), sys.argv[2], dict(word.split("=") for word in sys.argv[3:])
 store = open(path, "ab", 0)
 seen = {line.split(b" ", 1)[0] for line in open(path, "rb")}
 class Hook(http.server.BaseHTTPRequestHandler):
@@ -160,8 +160,7 @@ class Hook(http.server.BaseHTTPRequestHandler):
         key = self.headers["Idempotency-Key"]
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status = 503 if Hook.count % 200 == 50 else 200
-        if key.split(".")[0] in refused:
-            status = 422
+        status = int(refused.get(key.split(".")[0], status))
         if status == 200 and key.encode() not in seen:
             store.write(key.encode() + b" " + body + b"\n")
             seen.add(key.encode())
@@ -224,10 +223,12 @@ fn a_webhook_that_refuses_one_result_gets_the_others() {
     let (folder, port) = (Folder::new(), port());
     results(&folder, 4);
     let notify = format!("notify-webhook http://127.0.0.1:{port}/results");
-    let server = hook(&folder, port, &["r1"]);
+    let server = hook(&folder, port, &["r1=422", "r2=503"]);
     let refusal = "notify-webhook: cannot post job r1: the answer was 422\n";
-    assert_eq!(delivered(&folder, PIPE, &notify), (0, refusal.to_owned()));
-    assert_eq!((ids(&folder, "jobs").len(), kept(&folder).len()), (1, 3));
+    let sick = "notify-webhook: cannot post job r2: the answer was 503\n";
+    let notify = format!("env WEBHOOK_RETRIES=1 {notify}");
+    assert_eq!(delivered(&folder, PIPE, &notify), (0, format!("{refusal}{sick}")));
+    assert_eq!((ids(&folder, "jobs").len(), kept(&folder).len()), (2, 2));
     let (status, said) = delivered(&folder, HANDLER, &notify);
     assert!(status == 1 && said.starts_with(refusal), "{said}");
     drop(server);
@@ -252,7 +253,13 @@ fn redis(folder: &Folder, port: u16) -> Kid {
 fn entries(folder: &Folder, port: u16) -> Vec<String> {
     let out = run(&mut sh(folder, &format!("redis-cli -p {port} XRANGE results - +"))).out;
     let lines: Vec<&str> = out.lines().collect();
-    lines.chunks(7).map(|entry| entry[6].to_owned()).collect()
+    let record = |entry: &[&str]| {
+        let record = json(entry[6]);
+        let (job, claim) = (record["job"].as_str().unwrap(), record["claim"].as_str().unwrap());
+        assert_eq!(entry[1..6], ["job", job, "claim", claim, "record"]);
+        entry[6].to_owned()
+    };
+    lines.chunks(7).map(record).collect()
 }
 
 fn redis_stream(form: &str, count: usize) {
@@ -560,7 +567,7 @@ fn mail(form: &str, count: usize) {
     assert!(head.starts_with("To: me@example.org\n"), "{head}");
     // A shell holds no NUL: what people read goes without, the record in it has it.
     let read = decode(body);
-    assert!(read.contains("\nböom\u{1}\u{2} \\u0000 %s \"$HOME\"\n"), "{read}");
+    assert!(read.contains("\nböom\u{1}\u{2} \\u0000 %s \"$HOME\" \\\n"), "{read}");
     assert!(read.contains("\n  \"exit_code\": 3,\n"), "{read}");
 }
 
