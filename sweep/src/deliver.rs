@@ -100,7 +100,14 @@ fn stay(args: &Args, paths: &[PathBuf], command: Option<&Vec<OsString>>) -> Resu
     let roots = paths.iter().map(|path| Root::create(path)).collect::<Result<Vec<_>, Fail>>()?;
     let mut before = |root: &Root| command.map(|_| Turn::take(root)).transpose();
     let mut take = |root: &Root, offer: &Offer<'_>| match command {
-        Some(command) => offer_to(root, command, offer),
+        Some(command) => match offer_to(root, command, offer) {
+            // One that stays has time.
+            Err(fail) if fail.status == Status::NotYet as u8 => {
+                complain("sweep", &fail.text);
+                Ok(false)
+            }
+            taken => taken,
+        },
         None => {
             offer.report();
             say((offer.line)() + "\n").map(|()| true)

@@ -16,7 +16,7 @@ use jobdir::job::Job;
 use jobdir::root::Root;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use reap::exit::{Fail, complain, reason};
+use reap::exit::{Fail, Status, complain, reason};
 use reap::process;
 
 /// The turn of one handler sweep of a root: overlapping ticks wait for each other, and do not send twice.
@@ -45,7 +45,8 @@ pub fn attempt(job: &Job) -> u64 {
     attempt
 }
 
-/// Offers one line; says whether it was taken. A handler that cannot be run at all ends the sweep.
+/// Offers one line; says whether it was taken. A handler that cannot be run at all, or can take nothing now, ends the
+/// sweep.
 pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
     let Some((name, arguments)) = handler.split_first() else { return Ok(false) };
     let cannot = |e: &io::Error| Fail::cannot("run handler", name.display(), e);
@@ -70,6 +71,11 @@ pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
         });
     }
     match command.args(arguments).stdin(input).status() {
+        // EX_TEMPFAIL of sysexits(3): whoever it hands results to is not there, so the next one would fare no better.
+        Ok(status) if status.code() == Some(Status::NotYet as i32) => {
+            let text = format!("cannot deliver: handler {} can take nothing now", name.display());
+            Err(Fail::new(Status::NotYet, text))
+        }
         Ok(status) => Ok(status.success()),
         Err(e) => Err(unrunnable(handler, &e).unwrap_or_else(|| cannot(&e))),
     }

@@ -52,7 +52,8 @@ pub fn of_damage(job: &Job, meta: Option<&Meta>, why: &str, attempt: Option<u64>
     counted(object, attempt)
 }
 
-/// The last bytes of the log, from the start of a character; bytes that are not UTF-8 become U+FFFD.
+/// The last bytes of the log, from the start of a character; bytes that are not UTF-8 become U+FFFD, and so does NUL,
+/// which shells and databases cannot hold.
 fn log_tail(job: &Job) -> String {
     let tail = || {
         let file = File::from(files::open(job.fd(), files::LOG, OFlag::O_RDONLY)?);
@@ -62,7 +63,7 @@ fn log_tail(job: &Job) -> String {
         let read = file.read_at(&mut bytes, from)?;
         bytes.truncate(read);
         let cut = if from > 0 { bytes.iter().take(3).take_while(|&&b| b & 0xc0 == 0x80).count() } else { 0 };
-        Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes[cut..]).into_owned())
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes[cut..]).replace('\0', "\u{fffd}"))
     };
     let mut tail = tail().unwrap_or_default();
     // A replacement character is longer than the byte that it stands for.

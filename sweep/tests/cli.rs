@@ -300,7 +300,7 @@ fn the_tail_of_the_log_is_short_and_valid_text() {
     let noise = tail(&[0xff; 5000]);
     assert!(!noise.is_empty() && noise.chars().count() <= 2048);
     let controls = tail(b"\x1b[31mred\x00\n");
-    assert_eq!(controls, "\u{1b}[31mred\0\n");
+    assert_eq!(controls, "\u{1b}[31mred\u{fffd}\n");
     // A log that is no file says nothing, and holds nobody up.
     fs::remove_file(f.file("a", "out.log")).unwrap();
     nix::unistd::mkfifo(&f.file("a", "out.log"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
@@ -546,6 +546,20 @@ fn a_handler_that_cannot_be_run_ends_the_sweep() {
     refuses(&sweep(&f, ["--", "/"]), 126, "/");
     assert!(is_pending(&f, "a"));
     quiet(&sweep(&f, ["--", "true"]), 0, "");
+}
+
+#[test]
+fn a_handler_that_can_take_nothing_now_is_not_tried_again() {
+    let f = Folder::new();
+    for id in ["a", "b", "c"] {
+        ended(&f, id, "done");
+    }
+    let handler = script(&f, "handler", "#!/bin/sh\ncat >>\"$1\"\nexit 75\n");
+    let got = f.path("got").display().to_string();
+    refuses(&sweep(&f, ["--", &handler, &got]), 75, "can take nothing now");
+    assert_eq!(jobs(&fs::read_to_string(&got).unwrap()), ["a"]);
+    quiet(&sweep(&f, ["--", "true"]), 0, "");
+    assert!(["a", "b", "c"].iter().all(|id| !is_pending(&f, id)));
 }
 
 #[test]
