@@ -54,7 +54,7 @@ fn line(number: usize, name: &str, status: &str, started: &str, age: f64, hard: 
     let job = json!({
         "job": format!("job-{number}"), "name": name, "status": status, "reason": "exited", "claimed_at": started,
         "started_at": started, "ended_at": started, "age_s": age, "error": "exit status 1",
-        "log_tail": "the last words\n", "limits": {"idle_s": 600, "hard_s": hard},
+        "log_tail": "\u{1b}[1mthe last words\n", "limits": {"idle_s": 600, "hard_s": hard},
     });
     format!("{job}\n")
 }
