@@ -211,7 +211,7 @@ impl View {
         // A narrow window has no room for the bars' scale, and a very narrow one none for bars.
         let (cells, scale) = match paper.columns {
             ..50 => (0, 0),
-            50..100 => (6, 0),
+            50..99 => (6, 0),
             _ => (10, 3),
         };
         let name = live.meta.name.as_deref().map(|name| fitting(&clean(name), 16).to_owned() + " ").unwrap_or_default();
