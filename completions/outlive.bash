@@ -20,7 +20,7 @@ _outlive_options() {
         'jobdir finish') echo '--exit-code --error' ;;
         'jobdir wait') echo '--slice --any' ;;
         'jobdir cancel') echo '--name' ;;
-        'jobdir list') echo '--name --status --all --limit --json' ;;
+        'jobdir list') echo '--name --status --all --limit --json --watch' ;;
         'jobdir prune') echo '--older-than --undelivered --dry-run' ;;
     esac
     case $1 in
@@ -109,10 +109,10 @@ _outlive_live() {
 # The operands of a verb of jobdir; so many stand before this one.
 _outlive_operand() {
     case $1 in
-        '') _outlive_offer claim put touch finish status wait result cancel list path prune ;;
+        '') _outlive_offer claim put touch finish status show wait result cancel list path prune ;;
         wait | cancel) _outlive_live --status claimed,running ;;
         result) (($2 == 0)) && _outlive_live --all --limit 50 --status done,failed,timeout,unknown ;;
-        path) (($2 == 0)) && _outlive_live --all --limit 50 ;;
+        show | path) (($2 == 0)) && _outlive_live --all --limit 50 ;;
         status) _outlive_live --all --limit 50 ;;
         finish)
             case $2 in

@@ -16,7 +16,7 @@ function __outlive_operands
         end
         switch "$words[1]:$word"
             case '*:--root' '*:--chdir' '*:--output' '*:--keep-fd' '*:--job' '*:--log' '*:--idle' '*:--hard' '*:--grace' \
-                    '*:--watch' '*:--max-output' '*:--max-log' '*:--signal' '*:--name' '*:--limit' '*:--id' '*:--meta' \
+                    '*watchdog:--watch' '*:--max-output' '*:--max-log' '*:--signal' '*:--name' '*:--limit' '*:--id' '*:--meta' \
                     '*:--meta-file' '*:--start-within' '*:--supervisor' '*:--input' '*:--exit-code' '*:--error' \
                     '*:--slice' '*:--status' '*:--older-than' \
                     '*detach:-C' '*detach:-i' '*detach:-o' '*detach:-e' '*jobdir:-r' '*jobdir:-i' '*jobdir:-n' \
@@ -158,6 +158,7 @@ complete -c jobdir -n __outlive_open -a put -d 'Publish a JSON object or array a
 complete -c jobdir -n __outlive_open -a touch -d 'Stamp progress'
 complete -c jobdir -n __outlive_open -a finish -d 'Record an end by hand'
 complete -c jobdir -n __outlive_open -a status -d 'Print the state'
+complete -c jobdir -n __outlive_open -a show -d 'Show a job to people'
 complete -c jobdir -n __outlive_open -a wait -d 'Wait for the end'
 complete -c jobdir -n __outlive_open -a result -d 'Print the record of a job that has ended'
 complete -c jobdir -n __outlive_open -a cancel -d 'Ask the owner to stop'
@@ -186,6 +187,7 @@ complete -c jobdir -n '__outlive_verb list' -l status -x -a '(__outlive_states)'
 complete -c jobdir -n '__outlive_verb list' -s a -l all -d 'Delivered jobs too'
 complete -c jobdir -n '__outlive_verb list' -l limit -x -d 'At most so many'
 complete -c jobdir -n '__outlive_verb list' -s j -l json -d 'JSON lines'
+complete -c jobdir -n '__outlive_verb list' -s w -l watch -d 'Again whenever something happens'
 complete -c jobdir -n '__outlive_verb prune' -l older-than -x -d 'Jobs that ended so long ago'
 complete -c jobdir -n '__outlive_verb prune' -l undelivered -d 'Jobs that were not delivered, too'
 complete -c jobdir -n '__outlive_verb prune' -l dry-run -d 'Only print what would go'
@@ -195,7 +197,7 @@ complete -c jobdir -k -n '__outlive_verb finish 0' -a '(__outlive_jobs --status 
 complete -c jobdir -n '__outlive_verb finish 1' -a 'done failed timeout unknown'
 complete -c jobdir -k -n '__outlive_verb result 0' \
     -a '(__outlive_jobs --all --limit 50 --status done,failed,timeout,unknown)'
-complete -c jobdir -k -n '__outlive_verb path 0; or __outlive_verb status' -a '(__outlive_jobs --all --limit 50)'
+complete -c jobdir -k -n '__outlive_verb show 0; or __outlive_verb path 0; or __outlive_verb status' -a '(__outlive_jobs --all --limit 50)'
 # Inside a job, put and touch need no job.
 complete -c jobdir -k -n 'test -z "$JOB_DIR"; and begin; __outlive_verb put 0; or __outlive_verb touch 0; end' \
     -a '(__outlive_jobs --status claimed,running)'

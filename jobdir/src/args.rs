@@ -52,6 +52,8 @@ pub enum Verb {
         /// The jobs.
         jobs: Vec<OsString>,
     },
+    /// Show a job to people.
+    Show(OsString),
     /// Print the record.
     Result(OsString),
     /// Ask owners to stop.
@@ -73,6 +75,8 @@ pub enum Verb {
         limit: Option<usize>,
         /// JSON lines.
         json: bool,
+        /// Again whenever something happens.
+        watch: bool,
     },
     /// Print the directory.
     Path(OsString),
@@ -120,6 +124,7 @@ struct Given {
     all: bool,
     limit: Option<usize>,
     json: bool,
+    watch: bool,
     older_than: Option<Duration>,
     undelivered: bool,
     dry_run: bool,
@@ -127,7 +132,7 @@ struct Given {
 }
 
 /// The options that each verb has, beside `--root`.
-const OPTIONS: [(&str, &[&str]); 11] = [
+const OPTIONS: [(&str, &[&str]); 12] = [
     (
         "claim",
         &["id", "name", "meta", "meta-file", "idle", "hard", "grace", "start-within", "supervisor", "input", "path"],
@@ -136,10 +141,11 @@ const OPTIONS: [(&str, &[&str]); 11] = [
     ("touch", &[]),
     ("finish", &["exit-code", "error"]),
     ("status", &[]),
+    ("show", &[]),
     ("wait", &["slice", "any"]),
     ("result", &[]),
     ("cancel", &["name"]),
-    ("list", &["name", "status", "all", "limit", "json"]),
+    ("list", &["name", "status", "all", "limit", "json", "watch"]),
     ("path", &[]),
     ("prune", &["older-than", "undelivered", "dry-run"]),
 ];
@@ -167,6 +173,7 @@ pub fn parse(parser: lexopt::Parser, inside: bool) -> Result<Ask, Fail> {
             Short('s') => "slice".to_owned(),
             Short('j') => "json".to_owned(),
             Short('a') => "all".to_owned(),
+            Short('w') => "watch".to_owned(),
             Long(name) if OPTIONS.iter().any(|(_, options)| options.contains(name)) => (*name).to_owned(),
             _ => return Err(usage(word.unexpected())),
         };
@@ -208,6 +215,7 @@ impl Given {
             "all" => self.all = true,
             "limit" => self.limit = Some(words.number(name, usize::MAX)?),
             "json" => self.json = true,
+            "watch" => self.watch = true,
             "older-than" => self.older_than = Some(words.span(name)?),
             "undelivered" => self.undelivered = true,
             "dry-run" => self.dry_run = true,
@@ -250,9 +258,13 @@ impl Given {
             }
             "status" => Verb::Status(some(&verb, jobs)?),
             "wait" => Verb::Wait { slice: self.slice, any: self.any, jobs: some(&verb, jobs)? },
-            "result" | "path" => {
+            "show" | "result" | "path" => {
                 let [job] = exactly(&verb, "one JOB", jobs)?;
-                if verb == "path" { Verb::Path(job) } else { Verb::Result(job) }
+                match verb.as_str() {
+                    "show" => Verb::Show(job),
+                    "path" => Verb::Path(job),
+                    _ => Verb::Result(job),
+                }
             }
             "cancel" => match (self.claim.name, jobs) {
                 (Some(_), jobs) if !jobs.is_empty() => return Err(usage("cancel takes JOBs or --name, not both")),
@@ -261,8 +273,11 @@ impl Given {
             },
             "list" => {
                 let [] = exactly(&verb, "no operand", jobs)?;
-                let Given { words, all, limit, json, .. } = self;
-                Verb::List { name: self.claim.name, words, all, limit, json }
+                let Given { words, all, limit, json, watch, .. } = self;
+                if json && watch {
+                    return Err(usage("list takes --json or --watch, not both"));
+                }
+                Verb::List { name: self.claim.name, words, all, limit, json, watch }
             }
             _ => {
                 let [] = exactly(&verb, "no operand", jobs)?;

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use reap::duration::seconds;
-use reap::exit::{Fail, printable};
+use reap::exit::{Fail, Status, printable, unsaid};
 use reap::here;
 use reap::process::{MoreDescriptors, side_by_side};
 
@@ -16,7 +17,9 @@ use crate::meta::Meta;
 use crate::moment;
 use crate::record::Record;
 use crate::root::{Root, ids};
-use crate::settle::{self, State};
+use crate::screen::{Line, Paper, Screen, Style, clean, columns};
+use crate::settle::{self, Live, State};
+use crate::watch::Watch;
 use crate::word::Word;
 
 /// Which jobs.
@@ -60,6 +63,16 @@ pub struct Row {
 
 /// The rows, newest claim first; `trouble` is told of jobs that cannot be shown.
 pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Result<Vec<Row>, Fail> {
+    rows_and(root, filter, &mut |_, _| (), trouble)
+}
+
+/// The same; `lives` is told of each row's job that lives, while it is open.
+fn rows_and(
+    root: &Root,
+    filter: &Filter,
+    lives: &mut dyn FnMut(&Job, &Live),
+    trouble: &mut dyn FnMut(String),
+) -> Result<Vec<Row>, Fail> {
     let cannot = |e: io::Error| Fail::cannot("list", root.path.display(), &e);
     let delivered = if filter.all { root.delivered().map_err(cannot)? } else { None };
     let pending = root.ids().map_err(cannot)?.into_iter().map(|id| (id, None));
@@ -78,6 +91,9 @@ pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Re
         }
         let states = settle::settle(&jobs.iter().collect::<Vec<_>>());
         for (job, state) in jobs.iter().zip(states).filter(|(_, state)| is_asked_for(state, filter)) {
+            if let State::Live(live) = &state {
+                lives(job, live);
+            }
             match row(job, state) {
                 Ok(row) => rows.extend(row.filter(|row| filter.name.is_none() || row.meta.name == filter.name)),
                 Err(why) => trouble(format!("cannot list job {}: {why}", job.id)),
@@ -182,7 +198,7 @@ pub fn table(rows: &[Row]) -> String {
         return String::new();
     }
     let head = ["ID", "NAME", "STATUS", "REASON", "AGE", "SILENT", "ATTEMPT", "PROGRESS"].map(str::to_owned);
-    let cells: Vec<[String; 8]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let cells: Vec<[String; 8]> = std::iter::once(head).chain(rows.iter().map(|row| cells(row, printable))).collect();
     let widths: Vec<usize> =
         (0..8).map(|at| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
     let mut table = String::new();
@@ -194,8 +210,9 @@ pub fn table(rows: &[Row]) -> String {
     table
 }
 
-fn cells(row: &Row) -> [String; 8] {
-    let dash = |text: Option<String>| text.filter(|t| !t.is_empty()).map_or_else(|| "-".to_owned(), |t| printable(&t));
+/// The cells of a row, all text of others made `harmless`.
+fn cells(row: &Row, harmless: fn(&str) -> String) -> [String; 8] {
+    let dash = |text: Option<String>| text.filter(|t| !t.is_empty()).map_or_else(|| "-".to_owned(), |t| harmless(&t));
     let status = if row.overdue { format!("{} (overdue)", row.word) } else { row.word.to_string() };
     [
         row.id.clone(),
@@ -207,4 +224,84 @@ fn cells(row: &Row) -> [String; 8] {
         row.attempt.to_string(),
         dash(row.progress.clone()),
     ]
+}
+
+/// The same for a terminal: what matters most comes first, since the window cuts off what does not fit.
+pub fn lines(rows: &[Row], paper: Paper) -> Vec<Line> {
+    let head = ["STATUS", "ID", "NAME", "AGE", "LAST", "REASON", "PROGRESS"].map(str::to_owned);
+    // The id is there to be copied, the last one takes what is left, and no other may push it out.
+    let most = [24, usize::MAX, 20, 24, 24, 24, 0];
+    let cells: Vec<[String; 7]> = std::iter::once(head).chain(rows.iter().map(cells_for_people)).collect();
+    let width = |at: usize| cells.iter().map(|row| columns(&row[at])).max().unwrap_or(0).min(most[at]);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let line = |(at, row): (usize, &[String; 7])| {
+        let (style, rest) = match at.checked_sub(1).and_then(|at| rows.get(at)) {
+            None => (Style::Bold, Style::Bold),
+            Some(row) if row.overdue => (Style::Red, Style::Plain),
+            Some(row) => (row.word.into(), Style::Plain),
+        };
+        let first = paper.line().cell(style, &row[0], widths[0]);
+        let line = (1..6).fold(first, |line, at| line.cell(rest, &row[at], widths[at]));
+        line.put(rest, &row[6])
+    };
+    if rows.is_empty() { Vec::new() } else { cells.iter().enumerate().map(line).collect() }
+}
+
+/// The last that was heard of it is its end, once it has ended.
+fn cells_for_people(row: &Row) -> [String; 7] {
+    let [id, name, status, reason, age, _, _, progress] = cells(row, clean);
+    let last = row.silent.or(row.ended_at.map(|ended| here::wall().saturating_sub(ended)));
+    let last = last.map_or_else(|| "-".to_owned(), |last| format!("{} ago", moment::span(last)));
+    [status, id, name, age, last, reason, progress]
+}
+
+/// How many jobs are waited for by themselves; nobody sees more of them, and the others are looked at in time.
+const HELD: usize = 200;
+
+/// The least between two looks of a watch, however much happens: nobody reads faster.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// The most, though nothing happens: the table tells how long ago things were.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Shows the table until we are interrupted, anew whenever something has happened to the jobs, and once a second; less
+/// often where a look takes long.
+pub fn watch(path: &Path, filter: &Filter) -> Result<Status, Fail> {
+    let not_there = || Fail::usage("jobdir", "--watch takes a terminal that can move its cursor");
+    let mut screen = Screen::new(io::stdout()).filter(|screen| screen.paper().moves).ok_or_else(not_there)?;
+    let cannot = |e: io::Error| Fail::cannot("watch", path.display(), &e);
+    let mut watch = Watch::new().map_err(cannot)?;
+    let mut root = None;
+    let mut archive = false;
+    loop {
+        let begun = Instant::now();
+        watch.clear();
+        if root.is_none() {
+            root = Root::open(path)?;
+            root.iter().try_for_each(|root| watch.root(root.jobs.as_fd())).map_err(cannot)?;
+        }
+        let mut troubles = Vec::new();
+        let mut rows = Vec::new();
+        if let Some(root) = &root {
+            if !archive && let Some(dir) = root.delivered().map_err(cannot)? {
+                watch.root(dir.as_fd()).map_err(cannot)?;
+                archive = true;
+            }
+            let mut held = 0..HELD;
+            // One that cannot be waited for is looked at in time, too.
+            let mut lives = |job: &Job, live: &Live| drop(held.next().map(|_| watch.job(job, live)));
+            rows = rows_and(root, filter, &mut lives, &mut |why| troubles.push(why))?;
+        }
+        let paper = screen.paper();
+        let mut all = lines(&rows, paper);
+        if all.is_empty() {
+            all.push(paper.line().put(Style::Faint, "no jobs"));
+        }
+        all.extend(troubles.iter().map(|why| paper.line().put(Style::Red, why)));
+        screen.draw(all).map_err(|e| unsaid(&e))?;
+        let took = begun.elapsed();
+        std::thread::sleep(took.clamp(BREATH, SECOND));
+        watch.at(begun + SECOND.max(10 * took));
+        watch.wait().map_err(cannot)?;
+    }
 }

@@ -19,7 +19,9 @@ use jobdir::output;
 use jobdir::progress;
 use jobdir::prune;
 use jobdir::root::{Named, Root, chosen};
+use jobdir::screen::Paper;
 use jobdir::settle::{self, State};
+use jobdir::show;
 use jobdir::wait;
 use jobdir::windows::{Limits, Windows, outer_deadline};
 use jobdir::word::Word;
@@ -49,11 +51,16 @@ pub fn run(root: Option<PathBuf>, verb: Verb) -> Result<Status, Fail> {
             let jobs = jobs.iter().map(|job| open(job)).collect::<Result<Vec<_>, Fail>>()?;
             wait::wait(&jobs, &wait::Order { slice, any })
         }
+        Verb::Show(job) => {
+            let (root, job) = open(&job)?;
+            show::show(&root, &job)
+        }
         Verb::Result(job) => result(&open(&job)?.1),
         Verb::Cancel { name: Some(name), .. } => cancel_named(&chosen(root)?, name),
         Verb::Cancel { jobs, .. } => cancel_each(jobs.iter().map(|job| open(job))),
-        Verb::List { name, words, all, limit, json } => {
-            list_all(&chosen(root)?, &Filter { name, words, all, limit }, json)
+        Verb::List { name, words, all, limit, json, watch } => {
+            let filter = Filter { name, words, all, limit };
+            if watch { list::watch(&chosen(root)?, &filter) } else { list_all(&chosen(root)?, &filter, json) }
         }
         Verb::Path(job) => say(line_of(&open(&job)?.1.path)).map(|()| Status::Done),
         Verb::Prune { older_than, undelivered, dry_run } => {
@@ -230,11 +237,14 @@ fn list_all(root: &Path, filter: &Filter, json: bool) -> Result<Status, Fail> {
         complain("jobdir", &why);
         status = Status::No;
     })?;
-    if json {
-        say(rows.iter().map(|row| row.to_json() + "\n").collect::<String>())?;
+    let paper = || Some(Paper::of(&io::stdout())).filter(Paper::is_window);
+    say(if json {
+        rows.iter().map(|row| row.to_json() + "\n").collect()
+    } else if let Some(paper) = paper() {
+        list::lines(&rows, paper).iter().map(|line| format!("{}\n", line.text())).collect()
     } else {
-        say(list::table(&rows))?;
-    }
+        list::table(&rows)
+    })?;
     Ok(status)
 }
 

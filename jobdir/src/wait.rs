@@ -1,22 +1,23 @@
 //! Waits for jobs to end, for no longer than the caller may wait.
 
 use std::collections::HashSet;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use reap::duration::seconds;
-use reap::exit::{Fail, Status, complain, printable, say};
-use reap::here;
+use reap::exit::{Fail, Status, complain, say};
 
 use crate::files;
 use crate::job::Job;
 use crate::moment;
 use crate::root::Root;
+use crate::screen::{Line, Paper, Screen, Style, bar, clean, columns, fitting, limit, on_interrupt, size};
 use crate::settle::{self, Live, State};
+use crate::show;
 use crate::watch::Watch;
 use crate::word::Word;
 
-/// When a job is looked at again that could not be read.
+/// When a job is looked at again that could not be read, or that somebody looks at.
 const BLINK: Duration = Duration::from_secs(1);
 
 /// How to wait.
@@ -66,20 +67,28 @@ impl Answer {
 pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
     let end = order.slice.and_then(|slice| Instant::now().checked_add(slice));
     let cannot = |e: io::Error| Fail::cannot("wait for", "the end of a job", &e);
-    let mut line = Line::new();
+    let mut view = View::new(jobs);
     // A look needs no watch, and a watch is not free.
     let mut watch: Option<Watch> = None;
-    let mut unclear = HashSet::new();
+    let mut troubled = HashSet::new();
     loop {
         let mut answers = Vec::with_capacity(jobs.len());
-        let mut first = None;
-        if let Some(watch) = &mut watch {
-            watch.clear();
-        }
+        watch.iter_mut().for_each(Watch::clear);
+        view.iter_mut().for_each(|view| view.lines.clear());
+        // What cannot be read is said once, and above what is drawn.
+        let mut trouble = |view: &mut Option<View>, job: &Job, text: String| {
+            if troubled.insert(job.id.clone()) {
+                view.iter_mut().for_each(|view| drop(view.screen.clear()));
+                complain("jobdir", &text);
+            }
+        };
         let states = settle::settle(&jobs.iter().map(|(_, job)| job).collect::<Vec<_>>());
         for ((root, job), state) in jobs.iter().zip(states) {
             answers.push(match state {
-                State::Ended(word) => Answer::Ended(word),
+                State::Ended(word) => {
+                    view.iter_mut().for_each(|view| view.ended(root, job));
+                    Answer::Ended(word)
+                }
                 // What cannot be looked up now is not gone.
                 _ if !root.holds(job).unwrap_or(true) => Answer::Gone,
                 State::Live(live) => {
@@ -96,19 +105,17 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
                     } else {
                         Answer::NotYet
                     };
-                    first.get_or_insert((job, live));
+                    view.iter_mut().for_each(|view| view.live(job, &live));
                     answer
                 }
                 State::Foreign => Answer::Gone,
                 State::Damaged(why) => {
-                    complain("jobdir", &format!("cannot read job {}: {why}", job.id));
+                    trouble(&mut view, job, format!("cannot read job {}: {why}", job.id));
                     Answer::Ended(Word::Unknown)
                 }
                 State::Unclear(why) => {
-                    // What cannot be told now is not an end: it is said once, and looked at again.
-                    if unclear.insert(job.id.clone()) {
-                        complain("jobdir", &format!("warning: cannot read job {}: {why}; waiting on", job.id));
-                    }
+                    // What cannot be told now is not an end: it is looked at again.
+                    trouble(&mut view, job, format!("warning: cannot read job {}: {why}; waiting on", job.id));
                     watch.iter_mut().for_each(|watch| watch.at(Instant::now() + BLINK));
                     Answer::NotYet
                 }
@@ -119,7 +126,7 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
         let over = if order.any { answers.iter().any(ended) || open == 0 } else { open == 0 };
         let late = end.is_some_and(|end| Instant::now() >= end);
         if over || late {
-            line.clear();
+            view.iter_mut().for_each(|view| drop(view.screen.clear()));
             let status = conclude(jobs, &answers, order);
             watch.into_iter().for_each(Watch::leave);
             return status;
@@ -129,10 +136,11 @@ pub fn wait(jobs: &[(Root, Job)], order: &Order) -> Result<Status, Fail> {
             continue;
         };
         end.into_iter().for_each(|end| watch.at(end));
-        if let Some((job, live)) = &first
-            && line.show(job, live, open)
-        {
-            watch.at(Instant::now() + Duration::from_secs(1));
+        if let Some(view) = &mut view {
+            let lines = std::mem::take(&mut view.lines);
+            if !lines.is_empty() && view.screen.paper().moves && view.screen.draw(lines).is_ok() {
+                watch.at(Instant::now() + BLINK);
+            }
         }
         watch.wait().map_err(cannot)?;
     }
@@ -178,62 +186,82 @@ fn conclude(jobs: &[(Root, Job)], answers: &[Answer], order: &Order) -> Result<S
     Ok(counted.into_iter().max_by_key(|answer| answer.rank()).map_or(Status::Done, Answer::status))
 }
 
-/// The live line of a person's terminal.
-struct Line {
-    shown: bool,
-    terminal: bool,
+/// What a person's terminal shows meanwhile: a line for each live job, and one that stays for each that has ended.
+struct View {
+    screen: Screen<io::Stderr>,
+    lines: Vec<Line>,
+    alone: bool,
+    /// How wide the names are.
+    label: usize,
+    told: HashSet<String>,
 }
 
-impl Line {
-    fn new() -> Line {
-        Line { shown: false, terminal: io::stderr().is_terminal() }
+impl View {
+    fn new(jobs: &[(Root, Job)]) -> Option<View> {
+        let screen = Screen::new(io::stderr())?;
+        let what = match jobs {
+            [(_, job)] => format!("job {} goes on", job.id),
+            _ => "the jobs go on".to_owned(),
+        };
+        on_interrupt(&format!("jobdir: stopped waiting; {what}"));
+        Some(View { screen, lines: Vec::new(), alone: jobs.len() == 1, label: 0, told: HashSet::new() })
     }
 
-    /// Shows how it stands with the job; says whether anybody sees it.
-    fn show(&mut self, job: &Job, live: &Live, open: usize) -> bool {
-        if !self.terminal {
-            return false;
+    /// Counts on a job that was found alive.
+    fn live(&mut self, job: &Job, live: &Live) {
+        let paper = self.screen.paper();
+        // A narrow window has no room for the bars' scale, and a very narrow one none for bars.
+        let (cells, scale) = match paper.columns {
+            ..50 => (0, 0),
+            50..99 => (6, 0),
+            _ => (10, 3),
+        };
+        let name = live.meta.name.as_deref().map(|name| fitting(&clean(name), 16).to_owned() + " ").unwrap_or_default();
+        // The end of an id tells one from another, where there is another.
+        let id = match job.id.len() {
+            _ if self.alone && !name.is_empty() => String::new(),
+            ..17 => job.id.clone(),
+            long => format!("..{}", &job.id[long - 6..]),
+        };
+        // All lines are as the widest: the first look draws nothing.
+        self.label = self.label.max(columns(&name) + id.len());
+        let mut line = paper.line().put(Style::Bold, &name).cell(Style::Faint, &id, self.label - columns(&name));
+        if live.overdue {
+            line = line.put(Style::Red, "overdue  ");
         }
-        let age = live.owner.as_ref().map_or_else(
-            || here::wall().saturating_sub(live.meta.claimed_at),
-            |owner| here::wall().saturating_sub(owner.started_at),
-        );
-        let size = files::look(job.fd(), files::LOG).ok().flatten().map_or(0, |stat| stat.st_size);
-        let mut text = format!(
-            "{} {} for {}, silent for {}, log {size} B",
-            job.id,
-            live.word,
-            moment::span(age),
-            moment::span(live.silent)
-        );
-        if let Some(progress) = job.progress() {
-            text.push_str(&format!(", {}", printable(&progress)));
-        }
-        if open > 1 {
-            text.push_str(&format!(" (and {} more)", open - 1));
-        }
-        let text: String = text.chars().take(usize::from(width()).saturating_sub(1)).collect();
-        let _ = write!(io::stderr(), "\r\x1b[K{text}");
-        self.shown = true;
-        true
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
-/// The terminal's width in columns.
-fn width() -> u16 {
-    // SAFETY: TIOCGWINSZ writes one winsize (ioctl_tty(2)), and it is one that we own.
-    unsafe {
-        let mut size: libc::winsize = std::mem::zeroed();
-        if libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) == 0 && size.ws_col > 0 {
-            size.ws_col
+        let spent = |line: Line, what: &str, spent, window: Option<Duration>| {
+            let line = line.put(Style::Plain, &format!("{what}{:>6} ", moment::span(spent)));
+            let Some((style, bar)) = bar(spent, window, cells) else { return line.put(Style::Plain, " ") };
+            let window = window.map(limit).filter(|_| scale > 0).unwrap_or_default();
+            line.put(style, &format!("{bar} ")).cell(Style::Plain, &window, scale.max(window.len()))
+        };
+        let windows = &live.meta.windows;
+        if live.owner.is_none() {
+            line = spent(line, "not started", live.age, windows.start);
         } else {
-            80
+            line = spent(line, "", live.age, windows.hard);
+            line = spent(line, "silent", live.silent, windows.idle);
+            let bytes = job.log_bytes().ok().flatten().unwrap_or(0);
+            let said = job.progress().or_else(|| show::last_lines(job, 1).pop()).unwrap_or_default();
+            line = line.put(Style::Plain, &format!("{:>8}  {said}", size(bytes)));
         }
+        self.lines.push(line);
+    }
+
+    /// Says once how a job has ended, and where its log is.
+    fn ended(&mut self, root: &Root, job: &Job) {
+        let Ok(Some(record)) = job.record() else { return };
+        if !self.told.insert(job.path.display().to_string()) {
+            return;
+        }
+        // It may have been delivered meanwhile.
+        let path = root.job(&job.id).ok().flatten().map_or_else(|| job.path.clone(), |job| job.path);
+        let bytes = size(job.log_bytes().ok().flatten().unwrap_or(0));
+        let ran = show::ran(&record).map(|ran| format!(", ran for {}", moment::span(ran))).unwrap_or_default();
+        let paper = Paper { columns: usize::MAX, ..self.screen.paper() };
+        let line =
+            paper.line().put(Style::Plain, &format!("{} ", job.id)).put(record.word.into(), &show::verdict(&record));
+        let line = line.put(Style::Plain, &format!("{ran}, log {bytes}: {}", path.join(files::LOG).display()));
+        let _ = self.screen.say(&line);
     }
 }

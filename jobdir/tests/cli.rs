@@ -205,7 +205,9 @@ fn help_is_for_people_and_the_version_for_programs() {
         assert_eq!((ran.status, ran.err.as_str()), (0, ""));
         assert!(ran.out.starts_with("Usage: jobdir "));
         assert!(ran.out.lines().all(|line| line.chars().count() <= 80), "{}", ran.out);
-        for verb in ["claim", "put", "touch", "finish", "status", "wait", "result", "cancel", "list", "path", "prune"] {
+        for verb in
+            ["claim", "put", "touch", "finish", "status", "show", "wait", "result", "cancel", "list", "path", "prune"]
+        {
             assert!(ran.out.contains(&format!("\n  {verb} ")), "{verb}");
         }
     }
@@ -255,6 +257,10 @@ fn a_wrong_call_is_2_says_why_and_makes_nothing() {
         &["cancel"],
         &["cancel", "--name", "n", "a"],
         &["list", "a"],
+        &["list", "--watch"],
+        &["list", "--watch", "--json"],
+        &["show"],
+        &["show", "a", "b"],
         &["list", "--limit", "-1"],
         &["list", "--limit", "many"],
         &["list", "--status", "dead"],
@@ -752,7 +758,7 @@ fn a_missing_root_is_an_empty_one() {
     says(&jobdir(&f, ["list", "--json"]), 0, "");
     says(&jobdir(&f, ["prune", "--older-than", "0"]), 0, "");
     assert_eq!(jobdir(&f, ["cancel", "--name", "n"]).status, 1);
-    for verb in ["status", "wait", "result", "cancel", "path"] {
+    for verb in ["status", "show", "wait", "result", "cancel", "path"] {
         refuses(&jobdir(&f, [verb, "a"]), 66, "cannot open job a: no such job");
     }
     refuses(&jobdir(&f, ["finish", "a", "done"]), 66, "no such job");

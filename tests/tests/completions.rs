@@ -262,6 +262,7 @@ fn about_jobs(place: &Place) -> Vec<Question> {
         is(format!("jobdir finish {running} "), &["done", "failed", "timeout", "unknown"]),
         is("jobdir result ", ended),
         is("jobdir status ", all),
+        is("jobdir show ", all),
         is("jobdir path ", all),
         is(format!("jobdir path {done} "), &[]),
         is("watchdog --job ", &[claimed]),
