@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use reap::duration::seconds;
@@ -12,10 +12,10 @@ use reap::process::{MoreDescriptors, side_by_side};
 
 use crate::delivery;
 use crate::job::Job;
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::meta::Meta;
 use crate::moment;
-use crate::record::Record;
+
 use crate::root::{Root, ids};
 use crate::screen::{Line, Paper, Screen, Style, clean, columns};
 use crate::settle::{self, Live, State};
@@ -59,7 +59,14 @@ pub struct Row {
     pub progress: Option<String>,
     /// Whether its result was acknowledged.
     pub delivered: bool,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Members of its record as they stand there, by their names.
+    pub facts: Vec<(&'static str, String)>,
 }
+
+/// What a row takes from the record beside what all rows have.
+const FACTS: [&str; 4] = ["error", "exit_code", "signal", "command"];
 
 /// The rows, newest claim first; `trouble` is told of jobs that cannot be shown.
 pub fn rows(root: &Root, filter: &Filter, trouble: &mut dyn FnMut(String)) -> Result<Vec<Row>, Fail> {
@@ -123,7 +130,6 @@ fn is_asked_for(state: &State, filter: &Filter) -> bool {
 
 fn row(job: &Job, state: State) -> Result<Option<Row>, String> {
     let owner = job.owner().map_err(|trouble| trouble.text().to_owned())?;
-    let record = || job.record().ok().flatten();
     let mut row = Row {
         id: job.id.clone(),
         word: Word::Unknown,
@@ -133,13 +139,15 @@ fn row(job: &Job, state: State) -> Result<Option<Row>, String> {
             State::Live(live) => live.meta.clone(),
             _ => job.meta().map_err(|trouble| trouble.text().to_owned())?,
         },
-        started_at: owner.map(|owner| owner.started_at),
+        started_at: owner.as_ref().map(|owner| owner.started_at),
         ended_at: None,
         silent: None,
         overdue: false,
         attempt: delivery::attempts(job),
         progress: job.progress(),
         delivered: job.delivered,
+        dir: job.path.clone(),
+        facts: owner.map(|owner| ("command", owner.command)).into_iter().collect(),
     };
     match state {
         State::Foreign => return Ok(None),
@@ -152,7 +160,9 @@ fn row(job: &Job, state: State) -> Result<Option<Row>, String> {
         }
         State::Ended(word) => {
             row.word = word;
-            let record: Record = record().ok_or("its record cannot be read")?;
+            let record = job.record().map_err(|trouble| trouble.text().to_owned())?.ok_or("its record is gone")?;
+            let fields = json::fields(&record.text)?;
+            row.facts = FACTS.iter().filter_map(|&key| Some((key, fields.get(key)?.get().to_owned()))).collect();
             row.ended_at = record.ended_at;
             row.reason = record.reason;
         }
@@ -164,7 +174,7 @@ impl Row {
     /// One JSON line, without its end.
     pub fn to_json(&self) -> String {
         let time = |moment: Option<Duration>| moment.map(moment::rfc3339);
-        Object::new()
+        let object = Object::new()
             .text("job", &self.id)
             .text("claim", &self.meta.claim)
             .maybe_text("name", self.meta.name.as_deref())
@@ -174,22 +184,27 @@ impl Row {
             .maybe_text("started_at", time(self.started_at).as_deref())
             .maybe_text("ended_at", time(self.ended_at).as_deref())
             .value("age_s", Some(seconds(self.age())))
-            .value("silent_s", self.silent.map(seconds))
+            .value("silent_s", self.silent.map(whole_millis).map(seconds))
             .value("overdue", Some(self.overdue))
             .value("attempt", Some(self.attempt))
             .maybe_text("progress", self.progress.as_deref())
             .value("delivered", Some(self.delivered))
             .raw("limits", &self.meta.windows.to_json())
             .raw("meta", &self.meta.meta)
-            .end()
+            .text("dir", &self.dir.to_string_lossy());
+        let fact = |key| self.facts.iter().find(|(name, _)| *name == key).map_or("null", |(_, value)| value);
+        FACTS.iter().fold(object, |object, key| object.raw(key, fact(*key))).end()
     }
 
     /// From its start (its claim before that) to its end, or to now.
     pub fn age(&self) -> Duration {
         let from = self.started_at.unwrap_or(self.meta.claimed_at);
-        let age = self.ended_at.unwrap_or_else(here::wall).saturating_sub(from);
-        Duration::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+        whole_millis(self.ended_at.unwrap_or_else(here::wall).saturating_sub(from))
     }
+}
+
+fn whole_millis(span: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// A table for people, with a head; empty where there is nothing.
