@@ -36,8 +36,8 @@ GOALS = [
     Goal("start, not synced", "glibc", "shell and perl", 0.25),
     Goal("start, not synced", "glibc", "limit glibc", 4),
     Goal("start, not synced", "musl", "limit musl", 4),
-    # Four for the claim (status, meta.json, their directory, jobs/), two for the end (the record, its directory).
-    Goal("start to end, its fsyncs", "glibc", None, 6),
+    # Three for the claim (meta.json, its directory, jobs/), two for the end (the record, its directory).
+    Goal("start to end, its fsyncs", "glibc", None, 5),
     Goal("poll", "glibc", "cat", 0.8),
     Goal("poll", "musl", "cat", 0.45),
     Goal("poll", "glibc", "limit glibc", 1.5),

@@ -34,29 +34,29 @@ const BUDGETS: &[Budget] = &[
     Budget {
         line: "jobdir claim --id new",
         before: |stage| drop(stage.must("jobdir claim --id first")),
-        most: 52,
-        why: "nine to open and judge the root; a hidden directory with four files, each opened, written and closed; four \
-            fsyncs (status, meta.json, their directory, jobs/); a lock on delivered/ over a look and one rename; the \
+        most: 47,
+        why: "nine to open and judge the root; a hidden directory with four files, each opened, written and closed; three \
+            fsyncs (meta.json, its directory, jobs/: what a power cut must not take); a lock on delivered/ over a look and one rename; the \
             machine's and the boot's ids; the id said",
     },
     Budget {
         line: "jobdir status held",
         before: held,
-        most: 60,
+        most: 44,
         why: "the root, the status and four more files to tell who owns the job and until when; the lock on pid; the \
             owner's stat; this machine's and this boot's ids, to know that the owner is of here",
     },
     Budget {
         line: "jobdir status ended-0",
         before: |stage| ended(stage, 1),
-        most: 35,
-        why: "the root, the status, the record that must stand beside it; this machine's and this boot's ids",
+        most: 22,
+        why: "the root, the status, and the record that must stand beside it",
     },
     Budget {
         line: "sweep",
         before: |stage| ended(stage, 100),
-        most: 1421,
-        why: "fourteen a result: its directory, status, record and status again, each opened, read to its end and closed",
+        most: 821,
+        why: "eight a result: its directory, its status and its record, each opened and closed, the files read at once",
     },
 ];
 
