@@ -142,3 +142,25 @@ fn an_order_that_a_power_cut_could_tear_is_seen() {
         assert_eq!(order(&torn).len(), 1, "{left_out}");
     }
 }
+
+#[test]
+fn what_is_published_and_what_is_recorded_is_on_the_disk_before_anybody_is_told() {
+    let stage = Stage::new();
+    stage.must("jobdir claim --id job; echo [1] >document");
+    let (put, said) = traced(&stage, "exec jobdir put job document", None);
+    assert_eq!((put.status, said.as_str()), (0, ""));
+    let at = |what: &str, is: &dyn Fn(&Step) -> bool| {
+        put.steps.iter().position(is).unwrap_or_else(|| panic!("{what}: {:?}", put.steps))
+    };
+    let named = at("named", &|step| matches!(step, Step::Named(_, to, _) if to.ends_with("output.json")));
+    let Step::Named(from, to, _) = &put.steps[named] else { unreachable!() };
+    assert_eq!(from.parent(), to.parent(), "made where it will be");
+    let wrote = at("wrote", &|step| matches!(step, Step::Wrote(path) if path == from));
+    let synced = at("synced", &|step| matches!(step, Step::Synced(path) if path == from));
+    let told = at("its directory", &|step| matches!(step, Step::Synced(path) if Some(path.as_path()) == to.parent()));
+    assert!(wrote < synced && synced < named && named < told, "{:?}", put.steps);
+    let (run, _) = traced(&stage, "exec watchdog --job job -- true", None);
+    assert_eq!((run.status, stage.word("job").as_str()), (0, "done"));
+    assert!(run.steps.iter().any(|step| matches!(step, Step::Named(_, to, _) if to.ends_with("result.json"))));
+    assert_eq!(order(&run.steps), []);
+}

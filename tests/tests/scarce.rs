@@ -98,6 +98,22 @@ fn a_watchdog_without_room_starts_nothing_and_can_start_later() {
     }
 }
 
+#[test]
+fn an_output_without_room_leaves_the_one_before_it_whole() {
+    // Room for a page of it: what is written short must not take the place of what was whole.
+    let folder = Folder::new();
+    let lines = "jobdir claim --id job; echo '{\"n\":1}' | jobdir put job; printf '[\"%020000d\"]' 7 >large
+        fill; truncate -s -4096 $ROOM/fill; jobdir put job large; echo $?; ls -A $JOBDIR_ROOT/jobs/job; cat $JOBDIR_ROOT/jobs/job/output.json
+        free; jobdir put job large; echo $?; wc -c <$JOBDIR_ROOT/jobs/job/output.json; jobdir finish job failed; jobdir result job | wc -c";
+    let Some(ran) = on_small(&folder, FULL_DISK, lines) else { return };
+    let told: Vec<&str> = ran.out.lines().map(str::trim).collect();
+    let files = ["meta.json", "out.log", "output.json", "pid", "status"];
+    assert_eq!((&told[..2], &told[2..7], told[7]), (&["job", "125"][..], &files[..], "{\"n\":1}"), "{ran:?}");
+    assert_eq!(told[8..10], ["0", "20005"]);
+    assert!(told[10].parse::<usize>().unwrap() > 20_000, "{ran:?}");
+    assert_eq!(ran.err, format!("jobdir: cannot publish the output of job job: {NO_SPACE}\n"));
+}
+
 /// A job uses up everything and ends with 7: that is told, recorded, emitted and acknowledged, without any room.
 fn gets_out(small: Small) {
     let folder = Folder::new();
