@@ -215,7 +215,8 @@ def sweep(bench):
             subjects = each(bench, lambda tools: [tools / "sweep"], ("sweep", jobs.root / "jobs")) | {
                 "python, flat": [sys.executable, bench.here / "peers/sweep_flat.py", files],
                 "python, jobs": [sys.executable, bench.here / "peers/sweep_jobs.py", jobs.root / "jobs"],
-                "jq": bench.has("jq") and [bench.here / "peers/sweep_jq.sh", jobs.root / "jobs"],
+                # It takes minutes of the greatest, and grows as the others do.
+                "jq": n < 100_000 and bench.has("jq") and [bench.here / "peers/sweep_jq.sh", jobs.root / "jobs"],
             }
             row = compare(bench, f"sweep of {size} B × {n}", subjects, 21 if n < 10_000 else 11 if n < 100_000 else 5, per=n)
             if n == 1_000:
