@@ -165,8 +165,8 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # In memory: what a disk does at the same time is not ours to measure, but for the one case that is about it.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    lines, verdicts = [], []
-    with tempfile.TemporaryDirectory(dir=memory) as work, tempfile.TemporaryDirectory(dir=options.made) as disk:
+    lines, verdicts, whole = [], [], False
+    with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory(dir=memory) as work, tempfile.TemporaryDirectory(dir=options.made) as disk:
         for case in CASES:
             if options.case and case.__name__ not in options.case:
                 continue
@@ -178,6 +178,7 @@ def main():
                     print("\n".join("  ".join(filter(None, line)) for line in new), file=sys.stderr, flush=True)
             finally:
                 bench.end()
+        whole = True
 
     missed = sum(line[-1] != "met" for line in verdicts)
     text = f"""# What was measured
@@ -196,7 +197,9 @@ minimal C program linked the same way ([`limit/`](limit)). Read the ratios, not 
 {table(MEASURED, lines)}
 """
     print(text)
-    if options.write:
+    if not whole:
+        print("bench: interrupted, so nothing is written", file=sys.stderr)
+    elif options.write:
         (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
     return 0
 

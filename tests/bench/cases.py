@@ -459,7 +459,7 @@ def reap(bench):
         if (bench.made / "psutil").is_dir():
             subjects["psutil"] = lambda: [sys.executable, recipe, pid()]
         # It runs a ps for each process: minutes for a large tree.
-        if levels * width < 100 and (bench.made / "node_modules/tree-kill").is_dir() and bench.has("node"):
+        if levels < 3 and levels * width < 100 and (bench.made / "node_modules/tree-kill").is_dir() and bench.has("node"):
             subjects["tree-kill"] = lambda: ["node", bench.here / "peers/reap_tree_kill.js", pid()]
         rounds = 15 if levels * width < 500 else 9
         yield compare(bench, f"reap {shape}", subjects, rounds, unit="ms", before=before, until_gone=True)
