@@ -326,7 +326,7 @@ fn a_person_finds_out_why_a_job_failed() {
     let folder = Folder::new();
     let Some(mut browser) = Browser::start(&folder) else { return };
     job(&folder, &["--name", "fine"], "echo all well");
-    job(&folder, &["--name", "fine"], "exec sleep .3");
+    job(&folder, &["--name", "fine"], "exec sleep 1.5");
     job(&folder, &["--name", "broken", "--hard", "1m"], "echo before; echo it is the disk; exit 3");
     job(&folder, &["--name", "<img src=x onerror=hostile=1>"], "echo '<script>hostile=1</script>'; kill -9 $$");
     job(&folder, &["--name", "quiet", "--idle", "0.2s"], "exec sleep 60");
