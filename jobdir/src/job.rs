@@ -1,10 +1,13 @@
 //! One job's directory, opened once, and what is read from it.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use nix::sys::stat::FileStat;
 
 use crate::files;
@@ -127,6 +130,19 @@ impl Job {
     /// The log's size.
     pub fn log_bytes(&self) -> Result<Option<u64>, Trouble> {
         Ok(self.look(files::LOG)?.and_then(|stat| u64::try_from(stat.st_size).ok()))
+    }
+
+    /// The last bytes of the log, at most `most`; empty where it is no file or cannot be read.
+    pub fn log_tail(&self, most: u64) -> Vec<u8> {
+        let tail = || {
+            let file = File::from(files::open(self.fd(), files::LOG, OFlag::O_RDONLY)?);
+            let size = file.metadata()?.len();
+            let mut bytes = vec![0; usize::try_from(size.min(most)).unwrap_or(0)];
+            let read = file.read_at(&mut bytes, size.saturating_sub(most))?;
+            bytes.truncate(read);
+            Ok::<_, io::Error>(bytes)
+        };
+        tail().unwrap_or_default()
     }
 
     fn look(&self, name: &str) -> Result<Option<FileStat>, Trouble> {

@@ -15,7 +15,6 @@ use crate::job::Job;
 use crate::json::{self, Object};
 use crate::meta::Meta;
 use crate::moment;
-
 use crate::root::{Root, ids};
 use crate::screen::{Line, Paper, Screen, Style, clean, columns};
 use crate::settle::{self, Live, State};

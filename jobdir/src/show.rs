@@ -1,12 +1,9 @@
 //! One job for people: what it is, how it stands, and what to type next.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::fcntl::OFlag;
 use reap::duration::seconds;
 use reap::exit::{Fail, Status, say};
 use reap::here;
@@ -33,15 +30,8 @@ const LINES: usize = 10;
 /// The last lines of the log that are not empty, oldest first. A carriage return ends a line too, as a progress bar
 /// means it.
 pub fn last_lines(job: &Job, most: usize) -> Vec<String> {
-    let tail = || {
-        let file = File::from(files::open(job.fd(), files::LOG, OFlag::O_RDONLY)?);
-        let size = file.metadata()?.len();
-        let mut bytes = vec![0; usize::try_from(size.min(TAIL)).unwrap_or(0)];
-        let read = file.read_at(&mut bytes, size.saturating_sub(TAIL))?;
-        bytes.truncate(read);
-        Ok::<_, io::Error>(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let tail = tail().unwrap_or_default();
+    let bytes = job.log_tail(TAIL);
+    let tail = String::from_utf8_lossy(&bytes);
     let mut lines: Vec<String> =
         tail.split(['\n', '\r']).rev().filter(|l| !l.trim().is_empty()).take(most).map(str::to_owned).collect();
     lines.reverse();

@@ -1,16 +1,11 @@
 //! A result as one JSON line: the record as it came, and what helps a reader who has nothing but the line.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
-use jobdir::files;
 use jobdir::job::Job;
 use jobdir::json::Object;
 use jobdir::meta::Meta;
 use jobdir::moment;
 use jobdir::record::{Reason, Record};
 use jobdir::word::Word;
-use nix::fcntl::OFlag;
 
 /// The most of a log that goes with a line, in bytes.
 const TAIL: u64 = 2048;
@@ -55,17 +50,11 @@ pub fn of_damage(job: &Job, meta: Option<&Meta>, why: &str, attempt: Option<u64>
 /// The last bytes of the log, from the start of a character; bytes that are not UTF-8 become U+FFFD, and so does NUL,
 /// which shells and databases cannot hold.
 fn log_tail(job: &Job) -> String {
-    let tail = || {
-        let file = File::from(files::open(job.fd(), files::LOG, OFlag::O_RDONLY)?);
-        let size = file.metadata()?.len();
-        let from = size.saturating_sub(TAIL);
-        let mut bytes = vec![0; usize::try_from(size - from).unwrap_or(0)];
-        let read = file.read_at(&mut bytes, from)?;
-        bytes.truncate(read);
-        let cut = if from > 0 { bytes.iter().take(3).take_while(|&&b| b & 0xc0 == 0x80).count() } else { 0 };
-        Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes[cut..]).replace('\0', "\u{fffd}"))
-    };
-    let mut tail = tail().unwrap_or_default();
+    let bytes = job.log_tail(TAIL);
+    // What fills the bound may begin in the middle of a character.
+    let full = bytes.len() as u64 == TAIL;
+    let cut = if full { bytes.iter().take(3).take_while(|&&b| b & 0xc0 == 0x80).count() } else { 0 };
+    let mut tail = String::from_utf8_lossy(&bytes[cut..]).replace('\0', "\u{fffd}");
     // A replacement character is longer than the byte that it stands for.
     let most = usize::try_from(TAIL).unwrap_or(usize::MAX);
     let start = (tail.len().saturating_sub(most)..tail.len()).find(|&at| tail.is_char_boundary(at));
