@@ -170,6 +170,9 @@ fn script_interpreter(head: &[u8]) -> Option<&[u8]> {
     line.split(|&b| b == b' ' || b == b'\t').find(|word| !word.is_empty())
 }
 
+/// The kind of segment that names a loader (elf(5)).
+const PT_INTERP: usize = 3;
+
 /// The loader that an ELF file asks for: the text of its PT_INTERP segment, see elf(5).
 fn elf_loader(head: &[u8]) -> Option<&[u8]> {
     let number = |at: usize, width: usize| {
@@ -184,7 +187,7 @@ fn elf_loader(head: &[u8]) -> Option<&[u8]> {
     let (width, phoff, phentsize, p_offset, p_filesz) = if is_64_bit { (8, 32, 54, 8, 32) } else { (4, 28, 42, 4, 16) };
     let (table, size, count) = (number(phoff, width)?, number(phentsize, 2)?, number(phentsize + 2, 2)?);
     let mut entries = (0..count).map(|i| table.saturating_add(i * size));
-    let entry = entries.find(|&at| number(at, 4) == Some(libc::PT_INTERP as usize))?;
+    let entry = entries.find(|&at| number(at, 4) == Some(PT_INTERP))?;
     let start = number(entry + p_offset, width)?;
     let text = head.get(start..start.checked_add(number(entry + p_filesz, width)?)?)?;
     text.split(|&b| b == 0).next()
@@ -238,20 +241,24 @@ pub fn close_all_but(keep: &[RawFd]) {
 }
 
 /// close_range(2), by number: C libraries older than the kernel have no name for it.
+#[cfg(all(target_os = "linux", not(portable)))]
 fn close_range(from: RawFd, to: RawFd) -> Result<(), Errno> {
-    #[cfg(target_os = "linux")]
     // SAFETY: plain numbers; the caller owns every descriptor of this process.
-    return Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) }).map(drop);
-    #[cfg(not(target_os = "linux"))]
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) }).map(drop)
+}
+
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn close_range(_: RawFd, _: RawFd) -> Result<(), Errno> {
     Err(Errno::ENOSYS)
 }
 
 /// The old way: closes what /dev/fd lists; trying every number up to the limit can take minutes, since
-/// container hosts set it to a billion.
+/// container hosts set it to a billion. On the BSDs it lists the first three alone (fd(4)), and the limits are small.
 fn close_listed_but(keep: &[RawFd]) {
-    let listed: Option<Vec<RawFd>> = fs::read_dir("/dev/fd")
-        .ok()
-        .map(|dir| dir.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect());
+    let lists = cfg!(any(target_os = "linux", target_vendor = "apple"));
+    let dir = lists.then(|| fs::read_dir("/dev/fd").ok()).flatten();
+    let listed: Option<Vec<RawFd>> =
+        dir.map(|dir| dir.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect());
     let all = listed.unwrap_or_else(|| (3..65536).collect());
     for fd in all.into_iter().filter(|fd| *fd >= 3 && !keep.contains(fd)) {
         // SAFETY: a plain number; the caller owns every descriptor of this process.
@@ -323,7 +330,7 @@ mod tests {
         elf[32..40].copy_from_slice(&64u64.to_ne_bytes()); // e_phoff
         elf[54..56].copy_from_slice(&56u16.to_ne_bytes()); // e_phentsize
         elf[56..58].copy_from_slice(&1u16.to_ne_bytes()); // e_phnum
-        elf[64..68].copy_from_slice(&libc::PT_INTERP.to_ne_bytes());
+        elf[64..68].copy_from_slice(&(PT_INTERP as u32).to_ne_bytes());
         elf[72..80].copy_from_slice(&150u64.to_ne_bytes()); // p_offset
         elf[96..104].copy_from_slice(&8u64.to_ne_bytes()); // p_filesz
         elf[150..158].copy_from_slice(b"/lib/ld\0");

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
 
 use libc::{WEXITSTATUS, WIFSIGNALED, WTERMSIG};
 use nix::errno::Errno;
@@ -18,6 +19,12 @@ use nix::unistd::{Pid, getpid, getppid};
 use crate::exec::close_all_but;
 use crate::refusal::{Refusal, reason, shown};
 use crate::report::pipe;
+
+/// Whether a process can be told of its parent's death. Off with `--cfg portable` too, as other systems have it.
+const LINUX: bool = cfg!(all(target_os = "linux", not(portable)));
+
+/// How long to sleep between two looks at what gives no event: only while somebody waits for a command to be ready.
+const EVENTLESS: Duration = Duration::from_millis(20);
 
 /// How long the end of a command may follow the end of its ready pipe, in milliseconds: an exit closes
 /// the pipe first, so the two cannot be told apart at once.
@@ -65,18 +72,28 @@ impl Ends {
         }
         close_all_but(&[self.ended.as_raw_fd()]);
         let mut status = 0;
-        // SAFETY: `status` is a valid place for one int.
-        let waited = retry(|| Errno::result(unsafe { libc::waitpid(worker.as_raw(), &mut status, 0) }));
-        if waited.is_ok() {
-            let _ = retry(|| nix::unistd::write(&self.ended, &status.to_ne_bytes()));
+        let flags = if LINUX { 0 } else { libc::WNOHANG };
+        loop {
+            // SAFETY: `status` is a valid place for one int.
+            match retry(|| Errno::result(unsafe { libc::waitpid(worker.as_raw(), &mut status, flags) })) {
+                // No event tells of a parent's death and of the worker's end alike, so both are looked at.
+                Ok(0) => {
+                    std::thread::sleep(EVENTLESS);
+                    die_with(self.parent);
+                }
+                Ok(_) => {
+                    let _ = retry(|| nix::unistd::write(&self.ended, &status.to_ne_bytes()));
+                    break;
+                }
+                Err(_) => break,
+            }
         }
     }
 }
 
-/// Asks the kernel to kill this process when `parent` dies. Elsewhere than on Linux nobody does: there it
-/// stays, idle, as long as the command.
+/// Asks the kernel to kill this process when `parent` dies, where it does such a thing.
 fn die_with(parent: Pid) {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     // SAFETY: sets a number in this process, nothing else.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)

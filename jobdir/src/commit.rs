@@ -54,9 +54,7 @@ impl Made {
 
     fn with_room(job: &Job, bytes: u64) -> io::Result<Made> {
         let made = Made::new(job)?;
-        // Not fs2's allocate: it reads an errno that posix_fallocate(3) does not set.
-        let length = i64::try_from(bytes).map_err(|_| Errno::EFBIG)?;
-        let room = nix::fcntl::posix_fallocate(&made.file, 0, length);
+        let room = take_room(&made.file, bytes);
         room.inspect_err(|_| made.discard(job))?;
         Ok(Made { room: bytes, ..made })
     }
@@ -71,6 +69,19 @@ impl Made {
         // What stays behind is found by prune.
         let _ = files::remove(job.fd(), self.name.as_str());
     }
+}
+
+#[cfg(all(target_os = "linux", not(portable)))]
+fn take_room(file: &File, bytes: u64) -> io::Result<()> {
+    // Not fs2's allocate: it reads an errno that posix_fallocate(3) does not set.
+    let length = i64::try_from(bytes).map_err(|_| Errno::EFBIG)?;
+    Ok(nix::fcntl::posix_fallocate(file, 0, length)?)
+}
+
+/// Where nobody promises room, what is written has it, but on file systems that never overwrite.
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn take_room(file: &File, bytes: u64) -> io::Result<()> {
+    file.write_all_at(&vec![0; usize::try_from(bytes).map_err(|_| Errno::EFBIG)?], 0)
 }
 
 impl Reserve {
@@ -144,7 +155,7 @@ fn link(job: &Job, made: &Made) -> io::Result<Outcome> {
         linked @ (Ok(()) | Err(Errno::EEXIST)) => {
             let stands = made.file.metadata().and_then(|ours| {
                 let stands = files::look(job.fd(), files::RESULT)?;
-                Ok(stands.is_some_and(|stands| (stands.st_dev, stands.st_ino) == (ours.dev(), ours.ino())))
+                Ok(stands.is_some_and(|stands| (stands.st_dev as u64, stands.st_ino) == (ours.dev(), ours.ino())))
             });
             match (stands, linked) {
                 (Ok(true), _) => Ok(Outcome::Won),

@@ -19,6 +19,12 @@ pub fn mint() -> io::Result<String> {
 /// `bytes` random bytes in hex.
 pub fn random(bytes: usize) -> io::Result<String> {
     let mut raw = vec![0_u8; bytes];
+    fill(&mut raw)?;
+    Ok(raw.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+#[cfg(all(target_os = "linux", not(portable)))]
+fn fill(raw: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < raw.len() {
         let rest = &mut raw[filled..];
@@ -29,7 +35,12 @@ pub fn random(bytes: usize) -> io::Result<String> {
             Err(e) => return Err(e.into()),
         }
     }
-    Ok(raw.iter().map(|b| format!("{b:02x}")).collect())
+    Ok(())
+}
+
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn fill(raw: &mut [u8]) -> io::Result<()> {
+    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, raw)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod cancel;
 pub mod claim;
 pub mod commit;
 pub mod delivery;
+mod events;
 pub mod files;
 pub mod finish;
 pub mod id;

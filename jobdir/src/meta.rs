@@ -35,7 +35,7 @@ pub struct Origin {
     pub host: String,
     /// machine-id(5), where there is one.
     pub machine_id: Option<String>,
-    /// This boot's random id.
+    /// This boot's id.
     pub boot_id: Option<String>,
     /// The pid namespace (namespaces(7)), inside which numbers mean the same.
     pub pid_namespace: Option<u64>,
@@ -48,6 +48,8 @@ pub enum Relation {
     SameBoot,
     /// This machine before its last boot: nothing of then lives.
     EarlierBoot,
+    /// This machine, and it cannot be told which boot of it: a lock here tells who lives, and a number means nothing.
+    SomeBoot,
     /// Another machine: nothing of it can be judged from here.
     Elsewhere,
 }
@@ -59,23 +61,28 @@ impl Origin {
         Ok(Origin {
             host: here::host(),
             machine_id: here::machine_id()?,
-            boot_id: here::boot_id()?,
+            boot_id: Some(here::boot_id()?),
             pid_namespace: here::pid_namespace()?,
         })
     }
 
     /// How `self`, read from a file, relates to `here`. The boot id decides; the machine id (where both
-    /// have one) or the host name tells an earlier boot from another machine. What is unknown is another machine.
+    /// have one) or the host name tells another boot from another machine.
     pub fn seen_from(&self, here: &Origin) -> Relation {
-        let (Some(theirs), Some(ours)) = (&self.boot_id, &here.boot_id) else { return Relation::Elsewhere };
-        if theirs == ours {
+        if self.boot_id == here.boot_id && here.boot_id.as_deref().is_some_and(here::is_random) {
             return Relation::SameBoot;
         }
         let same = match (&self.machine_id, &here.machine_id) {
             (Some(theirs), Some(ours)) => theirs == ours,
             _ => self.host == here.host,
         };
-        if same { Relation::EarlierBoot } else { Relation::Elsewhere }
+        let ids = self.boot_id.as_ref().zip(here.boot_id.as_ref());
+        match ids.and_then(|(theirs, ours)| here::is_same_boot(theirs, ours)) {
+            _ if !same => Relation::Elsewhere,
+            Some(true) => Relation::SameBoot,
+            Some(false) => Relation::EarlierBoot,
+            None => Relation::SomeBoot,
+        }
     }
 
     /// Adds its members to an object.
@@ -177,10 +184,20 @@ mod tests {
             (origin("h", Some("n"), Some("a")), Relation::Elsewhere),
             (origin("h", None, Some("a")), Relation::EarlierBoot),
             (origin("g", None, Some("a")), Relation::Elsewhere),
-            (origin("h", Some("m"), None), Relation::Elsewhere),
+            (origin("h", Some("m"), None), Relation::SomeBoot),
+            (origin("h", Some("m"), Some("at-100")), Relation::SomeBoot),
         ];
         for (there, relation) in cases {
             assert_eq!(there.seen_from(&here), relation, "{there:?}");
+        }
+        let here = origin("h", Some("m"), Some("at-100"));
+        for (host, machine, time, relation) in [
+            ("h", "m", "at-101", Relation::SameBoot),
+            ("h", "n", "at-100", Relation::Elsewhere),
+            ("h", "m", "at-900", Relation::SomeBoot),
+            ("h", "m", "b", Relation::SomeBoot),
+        ] {
+            assert_eq!(origin(host, Some(machine), Some(time)).seen_from(&here), relation, "{machine} {time}");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fs2::FileExt;
 use nix::fcntl::OFlag;
 use reap::process::{self, Pin, Proc};
-use reap::{duration, here};
+use reap::{LINUX, duration, here, ps};
 
 use crate::files;
 use crate::job::{Job, Trouble};
@@ -151,13 +151,21 @@ impl Owner {
     /// Whether its numbers mean here what they meant there.
     pub fn is_comparable(&self, here: &Origin) -> bool {
         self.origin.seen_from(here) == Relation::SameBoot
-            && self.origin.pid_namespace.is_some()
+            && (self.origin.pid_namespace.is_some() || !LINUX)
             && self.origin.pid_namespace == here.pid_namespace
     }
 
     /// A hold on the living owner; `None` where it has ended or cannot be told from here.
     pub fn pin(&self, here: &Origin) -> Option<Pin> {
         if self.is_comparable(here) { Pin::take(self.proc) } else { None }
+    }
+
+    /// Whether it has ended for certain, as it can be told in no time.
+    pub fn is_gone(&self, here: &Origin) -> bool {
+        match LINUX {
+            true => self.is_comparable(here) && self.witness(here) == Hold::Free,
+            false => self.is_comparable(here) && ps::is_free(self.proc.pid),
+        }
     }
 
     /// What pid and start time tell, where the lock does not.
@@ -167,7 +175,8 @@ impl Owner {
             Relation::SameBoot if self.is_comparable(here) => match process::stat(self.proc.pid) {
                 Ok(stat) if stat.proc == self.proc && !stat.is_dead() => Hold::Held,
                 Ok(_) => Hold::Free,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Hold::Free,
+                Err(e) if LINUX && e.kind() == io::ErrorKind::NotFound => Hold::Free,
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Hold::Free,
                 Err(_) => Hold::Unclear,
             },
             _ => Hold::Unclear,

@@ -19,6 +19,12 @@ use crate::files;
 use crate::id;
 use crate::job::Job;
 
+/// How a directory is opened that we may not be allowed to read; elsewhere that one is passed over.
+#[cfg(all(target_os = "linux", not(portable)))]
+const PLACE: OFlag = OFlag::O_PATH;
+#[cfg(not(all(target_os = "linux", not(portable))))]
+const PLACE: OFlag = OFlag::O_DIRECTORY;
+
 /// A job root that is safely ours.
 #[derive(Debug)]
 pub struct Root {
@@ -81,10 +87,8 @@ impl Root {
         let path = absolute(path)?;
         let cannot = |e: &io::Error| Fail::cannot("make job root", path.display(), e);
         // Judged before anything is made: a refused root leaves nothing behind.
-        let place = path
-            .ancestors()
-            .skip(1)
-            .find_map(|above| open(above, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok());
+        let place =
+            path.ancestors().skip(1).find_map(|above| open(above, PLACE | OFlag::O_CLOEXEC, Mode::empty()).ok());
         if let Some(place) = place {
             judge_ancestors(&path, place.as_fd(), ".")?;
         }
@@ -217,23 +221,26 @@ pub fn ids(dir: BorrowedFd<'_>) -> io::Result<Vec<String>> {
     Ok(ids)
 }
 
-/// renameat2(2) that refuses to replace: nix and musl have no such call.
+/// A rename that refuses to replace: renameat2(2), which nix and musl do not have, and renameatx_np(2) of macOS
+/// (rename(2) there). ENOSYS elsewhere.
 pub fn rename_exclusive(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> nix::Result<()> {
-    let renamed = old.with_nix_path(|old| {
-        new.with_nix_path(|new| {
-            // SAFETY: two descriptors that are open, two NUL-terminated paths, and a number.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_renameat2,
-                    from.as_raw_fd(),
-                    old.as_ptr(),
-                    to.as_raw_fd(),
-                    new.as_ptr(),
-                    libc::RENAME_NOREPLACE,
-                )
-            }
-        })
-    })??;
+    #[cfg(all(target_os = "linux", not(portable)))]
+    let rename = |from: i32, old: *const libc::c_char, to: i32, new: *const libc::c_char| {
+        // SAFETY: two descriptors that are open, two NUL-terminated paths, and a number.
+        unsafe { libc::syscall(libc::SYS_renameat2, from, old, to, new, libc::RENAME_NOREPLACE) }
+    };
+    #[cfg(target_vendor = "apple")]
+    let rename = |from: i32, old: *const libc::c_char, to: i32, new: *const libc::c_char| {
+        // SAFETY: as above.
+        unsafe { libc::renameatx_np(from, old, to, new, libc::RENAME_EXCL) }
+    };
+    #[cfg(not(any(target_vendor = "apple", all(target_os = "linux", not(portable)))))]
+    let rename = |_: i32, _: *const libc::c_char, _: i32, _: *const libc::c_char| {
+        Errno::ENOSYS.set();
+        -1
+    };
+    let (from, to) = (from.as_raw_fd(), to.as_raw_fd());
+    let renamed = old.with_nix_path(|old| new.with_nix_path(|new| rename(from, old.as_ptr(), to, new.as_ptr())))??;
     Errno::result(renamed).map(drop)
 }
 
@@ -271,7 +278,7 @@ fn make(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 }
 
 /// Makes a directory; those above it that are missing get mode 0755. What is there already is for the caller to judge.
-fn make_with_parents(path: &Path, mode: u32) -> Result<(), Errno> {
+fn make_with_parents(path: &Path, mode: libc::mode_t) -> Result<(), Errno> {
     let make = || match mkdir(path, Mode::from_bits_truncate(mode)) {
         Err(Errno::EEXIST) => Ok(()),
         made => made,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use reap::exit::{Fail, Status, reason};
 use reap::hunt::{self, Fate, Plan};
-use reap::process::{self, Pin, Proc};
+use reap::process::{self, Pin, Proc, StartedWith};
 use reap::tree::Table;
 
 use crate::commit::{self, Outcome};
@@ -199,7 +199,7 @@ fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Result<Fin
     let hold = match relation {
         Relation::Elsewhere => Hold::Unclear,
         Relation::EarlierBoot => Hold::Free,
-        Relation::SameBoot => owner::probe(job, owner.as_ref(), here)?,
+        Relation::SameBoot | Relation::SomeBoot => owner::probe(job, owner.as_ref(), here)?,
     };
     let age = owner.as_ref().map_or_else(|| meta.age(relation), |owner| owner.age(here));
     let silent = silence(job.last_sign()?, age, owner.as_ref());
@@ -211,7 +211,7 @@ fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Result<Fin
     let live = Live { word, meta, owner, overdue, due, age, silent };
     let death = if started || relation == Relation::EarlierBoot { Death::WorkerDied } else { Death::NeverStarted };
     let owned = live.owner.as_ref().filter(|owner| owner.is_comparable(here));
-    let gone = owned.is_some_and(|owner| owner.witness(here) == Hold::Free);
+    let gone = owned.is_some_and(|owner| owner.is_gone(here));
     Ok(match hold {
         Hold::Free if overdue || death == Death::WorkerDied => Finding::Dead(Box::new(live), death),
         // The lock outlives its owner in a child that is between fork and exec, and a settler has it for a while:
@@ -253,7 +253,7 @@ fn ask(jobs: &[&Job], suspects: Vec<(usize, Box<Live>, Pin)>) -> Vec<(usize, Opt
     for (index, live, pin) in suspects {
         let job = jobs[index];
         let before = stamp(job);
-        let marked = watch.as_ref().is_ok_and(|watch| watch.answer(job).is_ok());
+        let marked = watch.as_mut().is_ok_and(|watch| watch.answer(job).is_ok());
         let sent = pin.signal(owner::ASK);
         asked.push((index, live, pin, before, marked, sent));
     }
@@ -346,6 +346,11 @@ fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> V
                 let survivors = left.iter().filter(|(whose, _)| *whose == at).map(|(_, warning)| warning.clone());
                 record_death(jobs[index], *live, death, survivors.collect())
             }
+            // Here nobody will ever look for them; what the lock has told stands.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let escaped = format!("what it left behind may go on: {}", reason(e));
+                record_death(jobs[index], *live, death, vec![escaped])
+            }
             Err(e) => State::Unclear(format!("cannot read the process table: {}", reason(e))),
         };
         states.push((index, state));
@@ -398,9 +403,9 @@ fn write_down(job: &Job, end: End, live: &Live) -> State {
 /// Whether this process is a part of the job: then somebody else has to settle it. The token is looked for in
 /// everyone above us too, since a job inside a job carries only the inner one itself.
 fn is_ours(live: &Live) -> bool {
-    let claim = &live.meta.claim;
+    let (claim, started) = (&live.meta.claim, StartedWith::new(TOKEN));
     std::env::var(TOKEN).is_ok_and(|token| token == *claim)
-        || process::ancestors().into_iter().any(|pid| process::started_with(pid, TOKEN).contains(claim))
+        || process::ancestors().is_ok_and(|above| above.into_iter().any(|pid| started.of(pid).contains(claim)))
 }
 
 /// The variable that every process of a job carries, with the token of its claim.
@@ -423,7 +428,8 @@ impl Remains {
 /// Ends what is left of one job on this machine, and returns a warning for each survivor.
 pub fn end_remains_of(meta: &Meta, owner: Option<&Owner>) -> io::Result<Vec<String>> {
     let here = Origin::here()?;
-    if owner.map_or(&meta.origin, |owner| &owner.origin).seen_from(&here) != Relation::SameBoot {
+    let relation = owner.map_or(&meta.origin, |owner| &owner.origin).seen_from(&here);
+    if !matches!(relation, Relation::SameBoot | Relation::SomeBoot) {
         return Ok(Vec::new());
     }
     let left = end_remains(&[Remains::of(meta, owner, &here)], meta.windows.grace)?;
@@ -440,13 +446,13 @@ pub fn end_remains(remains: &[Remains], grace: Duration) -> io::Result<Vec<(usiz
     let sessions: HashMap<i32, (Proc, usize)> = led.map(|(leader, at)| (leader.pid, (leader, at))).collect();
     let mut whose: HashMap<i32, usize> = HashMap::new();
     let mut seeds = |table: &Table| {
-        let mut roots = Vec::new();
+        let (mut roots, started) = (Vec::new(), StartedWith::new(TOKEN));
         for stat in table.iter().filter(|stat| !stat.is_dead()) {
             let session = sessions
                 .get(&stat.session)
                 .filter(|(leader, _)| table.get(leader.pid).is_some_and(|now| now.proc == *leader));
             let token = || {
-                let carried = process::started_with(stat.proc.pid, TOKEN);
+                let carried = started.of(stat.proc.pid);
                 carried.iter().find_map(|token| tokens.get(token.as_str()).copied())
             };
             if let Some(at) = session.map(|(_, at)| *at).or_else(token) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use reap::duration::seconds;
 use reap::exit::{Fail, Status, say};
 use reap::here;
-use reap::process::{self, Stat};
+use reap::process::{self, StartedWith, Stat};
 use reap::tree::Table;
 
 use crate::files;
@@ -177,9 +177,10 @@ impl Sheet {
 
     /// Who lives though the job has ended: whoever was started as a part of it.
     fn left_over(&mut self, meta: Option<&Meta>) {
-        let (table, above) = (Table::read().unwrap_or_default(), process::ancestors());
+        let (table, above) = (Table::read().unwrap_or_default(), process::ancestors().unwrap_or_default());
+        let started = StartedWith::new(TOKEN);
         let is_left = |one: &&Stat| !one.is_dead() && !above.contains(&one.proc.pid);
-        let is_its = |one: &&Stat| meta.is_some_and(|m| process::started_with(one.proc.pid, TOKEN).contains(&m.claim));
+        let is_its = |one: &&Stat| meta.is_some_and(|m| started.of(one.proc.pid).contains(&m.claim));
         let left: Vec<&Stat> = table.iter().filter(is_left).filter(is_its).collect();
         if !left.is_empty() {
             let names: Vec<String> = left.iter().map(|one| format!("{} ({})", one.proc.pid, one.name)).collect();
@@ -223,6 +224,6 @@ fn life(job: &Job, owner: &Owner, here: &Origin) -> Hold {
     match owner.origin.seen_from(here) {
         Relation::Elsewhere => Hold::Unclear,
         Relation::EarlierBoot => Hold::Free,
-        Relation::SameBoot => owner::probe(job, Some(owner), here).unwrap_or(Hold::Unclear),
+        Relation::SameBoot | Relation::SomeBoot => owner::probe(job, Some(owner), here).unwrap_or(Hold::Unclear),
     }
 }

@@ -103,7 +103,7 @@ impl Member {
 /// Never signalled: this process, those above it, pid 1, and whoever merely shares a group or session with a target.
 pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io::Result<Vec<Member>> {
     let _descriptors = MoreDescriptors::allow();
-    let mut hunt = Hunt::new();
+    let mut hunt = Hunt::new()?;
     let start = Instant::now();
     let half = start + plan.grace / 2;
     let mercy = start + plan.grace;
@@ -168,10 +168,11 @@ struct Hunt {
 }
 
 impl Hunt {
-    fn new() -> Hunt {
-        let safe: HashSet<i32> = process::ancestors().into_iter().chain([1]).collect();
-        let safe_groups = safe.iter().filter_map(|&pid| process::stat(pid).ok()).map(|stat| stat.group).collect();
-        Hunt {
+    fn new() -> io::Result<Hunt> {
+        let safe: HashSet<i32> = process::ancestors()?.into_iter().chain([1]).collect();
+        // SAFETY: getpgid(2) with an integer.
+        let safe_groups = safe.iter().map(|&pid| unsafe { libc::getpgid(pid) }).collect();
+        Ok(Hunt {
             members: Vec::new(),
             known: HashMap::new(),
             groups: HashMap::new(),
@@ -179,7 +180,7 @@ impl Hunt {
             shared: HashSet::new(),
             safe,
             safe_groups,
-        }
+        })
     }
 
     /// Takes hold of every living member in this listing, and returns them, deepest first.
@@ -217,7 +218,7 @@ impl Hunt {
             }
             if let Some(&index) = self.known.get(&stat.proc) {
                 found.push(index);
-            } else if let Some(pin) = Pin::take(stat.proc) {
+            } else if let Some(pin) = Pin::listed(stat.proc) {
                 found.push(self.members.len());
                 self.known.insert(stat.proc, self.members.len());
                 self.members.push(Member {
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn it_never_signals_itself_or_those_above_it() {
-        let above = process::ancestors();
+        let above = process::ancestors().unwrap();
         assert!(end(&mut |_| above.clone(), &mut Plan::after(Duration::ZERO)).unwrap().is_empty());
     }
 }

@@ -29,7 +29,8 @@ fn run() -> Result<Status, Fail> {
 }
 
 fn reap(args: &Args) -> Result<Status, Fail> {
-    let above = process::ancestors();
+    let unreadable = |e: std::io::Error| Fail::cannot("read", "the process table", &e);
+    let above = process::ancestors().map_err(unreadable)?;
     if let Some(target) = args.targets.iter().find(|target| target.pid == 1 || above.contains(&target.pid)) {
         let whose = if target.pid == 1 { "it is the system's first process" } else { "reap itself is part of it" };
         return Err(Fail::new(Status::No, format!("cannot end process {}: {whose}", target.pid)));
@@ -40,7 +41,6 @@ fn reap(args: &Args) -> Result<Status, Fail> {
         let same = |target: &&Target| table.get(target.pid).is_some_and(|stat| Some(stat.proc.start) == target.start);
         targets.iter().filter(same).map(|target| target.pid).collect()
     };
-    let unreadable = |e: std::io::Error| Fail::cannot("read", "the process table", &e);
     if args.dry_run {
         let table = Table::read().map_err(unreadable)?;
         let roots: Vec<i32> = seeds(&table);

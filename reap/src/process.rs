@@ -1,8 +1,10 @@
 //! One process: what the kernel says of it, and a hold on it that a reused number cannot fool.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -11,12 +13,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::stat::{Mode, umask};
 
-/// A process: its number and its start time in clock ticks since boot. A pid never travels alone.
+use crate::tree::Table;
+use crate::{LINUX, ps};
+
+/// A process: its number and its start time. A pid never travels alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Proc {
     /// The number.
     pub pid: i32,
-    /// Field 22 of proc_pid_stat(5).
+    /// Clock ticks since boot, field 22 of proc_pid_stat(5); where ps(1) tells it, the digits of its date and time in UTC.
     pub start: u64,
 }
 
@@ -72,6 +77,9 @@ pub const LINE: usize = 1280;
 
 /// What the kernel says of `pid`; an error where it is gone or hidden.
 pub fn stat(pid: i32) -> io::Result<Stat> {
+    if !LINUX {
+        return ps::one(pid);
+    }
     let mut line = [0; LINE];
     let length = fs::File::open(format!("/proc/{pid}/stat"))?.read(&mut line)?;
     Stat::parse(&line[..length]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
@@ -79,7 +87,15 @@ pub fn stat(pid: i32) -> io::Result<Stat> {
 
 /// This process.
 pub fn me() -> io::Result<Proc> {
-    stat(own_pid()).map(|stat| stat.proc)
+    own().map(|stat| stat.proc)
+}
+
+fn own() -> io::Result<Stat> {
+    match stat(own_pid()) {
+        // A /proc without us is none.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => ps::one(own_pid()),
+        stat => stat,
+    }
 }
 
 /// This process's number.
@@ -87,30 +103,50 @@ pub fn own_pid() -> i32 {
     nix::unistd::getpid().as_raw()
 }
 
-/// This process and everyone above it, from the nearest up: those whom no tool of ours ever signals.
-pub fn ancestors() -> Vec<i32> {
+/// This process and everyone above it, from the nearest up: those whom no tool of ours ever signals. An error where
+/// there is no process table.
+pub fn ancestors() -> io::Result<Vec<i32>> {
     let mut line = vec![own_pid()];
-    while let Some(&pid) = line.last()
-        && let Ok(stat) = stat(pid)
-        && stat.parent > 0
-        && !line.contains(&stat.parent)
-    {
-        line.push(stat.parent);
+    // Where each look costs a ps, one is enough.
+    let table = if LINUX { None } else { Some(Table::read()?) };
+    let mut parent = own()?.parent;
+    while parent > 0 && !line.contains(&parent) {
+        line.push(parent);
+        let above = table.as_ref().map_or_else(|| stat(parent).ok(), |table| table.get(parent).cloned());
+        parent = above.map_or(0, |stat| stat.parent);
     }
-    line
+    Ok(line)
 }
 
-/// The values that the variable `name` had when `pid` was started (proc_pid_environ(5)). What cannot be read (another
-/// user's, a process that is going) had none.
-pub fn started_with(pid: i32, name: &str) -> Vec<String> {
-    let mut environment = Vec::new();
-    let read = fs::File::open(format!("/proc/{pid}/environ"))
-        .and_then(|file| file.take(1 << 22).read_to_end(&mut environment));
-    let value = |entry: &[u8]| {
-        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-        String::from_utf8(value.to_vec()).ok()
-    };
-    read.map(|_| environment.split(|&b| b == 0).filter_map(value).collect()).unwrap_or_default()
+/// What processes were started with: the values of one variable.
+pub struct StartedWith<'a> {
+    name: &'a str,
+    /// Of all, where each look costs a ps.
+    asked: OnceCell<HashMap<i32, Vec<String>>>,
+}
+
+impl StartedWith<'_> {
+    /// The variable `name`, as it is found now.
+    pub fn new(name: &str) -> StartedWith<'_> {
+        StartedWith { name, asked: OnceCell::new() }
+    }
+
+    /// Its values when this process was started (proc_pid_environ(5)). What cannot be read (another user's, a process
+    /// that is going) had none.
+    pub fn of(&self, pid: i32) -> Vec<String> {
+        if !LINUX {
+            let asked = self.asked.get_or_init(|| ps::started_with(self.name));
+            return asked.get(&pid).cloned().unwrap_or_default();
+        }
+        let mut environment = Vec::new();
+        let read = fs::File::open(format!("/proc/{pid}/environ"))
+            .and_then(|file| file.take(1 << 22).read_to_end(&mut environment));
+        let value = |entry: &[u8]| {
+            let value = entry.strip_prefix(self.name.as_bytes())?.strip_prefix(b"=")?;
+            String::from_utf8(value.to_vec()).ok()
+        };
+        read.map(|_| environment.split(|&b| b == 0).filter_map(value).collect()).unwrap_or_default()
+    }
 }
 
 /// A hold on one process: signals go to it or to nobody.
@@ -125,16 +161,24 @@ pub struct Pin {
 impl Pin {
     /// Takes hold of a process; `None` where it has ended or its number is somebody else's by now.
     pub fn take(proc: Proc) -> Option<Pin> {
+        // Once it is held, the number cannot change hands: if the start time is right now, it stays right.
+        Pin::open(proc).filter(|pin| pin.current().is_some_and(|stat| !stat.is_dead()))
+    }
+
+    /// The same of one that was listed just now: what cannot be held is looked at again when it is signalled.
+    pub fn listed(proc: Proc) -> Option<Pin> {
+        Pin::open(proc).filter(|pin| !LINUX || pin.current().is_some_and(|stat| !stat.is_dead()))
+    }
+
+    fn open(proc: Proc) -> Option<Pin> {
         let fd = match pidfd_open(proc.pid) {
             // In a crowd some descriptors must stay free, to read the process table with.
             Ok(fd) => (fd.as_raw_fd() < most_pidfds()).then_some(fd),
             Err(Errno::ESRCH) => return None,
-            // ENOSYS before Linux 5.3, EMFILE: the start time is looked at before each signal.
+            // ENOSYS before Linux 5.3 and elsewhere, EMFILE: the start time is looked at before each signal.
             Err(_) => None,
         };
-        let pin = Pin { proc, fd };
-        // Once it is held, the number cannot change hands: if the start time is right now, it stays right.
-        pin.current().filter(|stat| !stat.is_dead()).map(|_| pin)
+        Some(Pin { proc, fd })
     }
 
     /// What the kernel says of it now; `None` where the number is free or somebody else's.
@@ -154,11 +198,7 @@ impl Pin {
             // SAFETY: kill(2) takes two integers and touches no memory of ours.
             return Errno::result(unsafe { libc::kill(self.proc.pid, signal) }).map(drop);
         };
-        // SAFETY: the descriptor is an open pidfd, the null siginfo means "as kill(2) would".
-        let sent = unsafe {
-            libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0)
-        };
-        Errno::result(sent).map(drop)
+        pidfd_send_signal(fd.as_fd(), signal)
     }
 
     /// Whether it has ended.
@@ -172,11 +212,12 @@ impl Pin {
     /// Waits until it has ended or the deadline is over; `wake` readable ends the wait too. Says whether it has ended.
     pub fn wait(&self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
         let Some(fd) = self.fd() else {
-            // Without a pidfd there is no event to wait for: a look every few milliseconds.
-            if !self.has_ended() {
-                std::thread::sleep(left(deadline).min(Duration::from_millis(5)));
+            let ended = self.has_ended();
+            if !ended {
+                // /proc is read in no time.
+                std::thread::sleep(left(deadline).min(if LINUX { Duration::from_millis(5) } else { EVENTLESS }));
             }
-            return self.has_ended();
+            return ended || ps::is_free(self.proc.pid);
         };
         let mut fds: Vec<PollFd> =
             std::iter::once(fd).chain(wake).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
@@ -184,6 +225,10 @@ impl Pin {
         fds[0].any().unwrap_or(false)
     }
 }
+
+/// How long to sleep between two looks at what gives no event: a look with ps(1) takes some milliseconds, and a person
+/// does not notice what takes longer than that by less than this.
+pub const EVENTLESS: Duration = Duration::from_millis(50);
 
 /// How long until the deadline.
 fn left(deadline: Instant) -> Duration {
@@ -229,7 +274,7 @@ pub fn survive_file_limits() {
 }
 
 /// The umask as it came to us, once [`keep_owner_bits`] has changed it.
-static CALLERS_UMASK: OnceLock<u32> = OnceLock::new();
+static CALLERS_UMASK: OnceLock<libc::mode_t> = OnceLock::new();
 
 /// Whatever an odd umask takes away, the owner of a job needs the files that we make.
 pub fn keep_owner_bits() {
@@ -239,7 +284,7 @@ pub fn keep_owner_bits() {
 }
 
 /// The umask that our caller gave us, for whatever we start.
-pub fn callers_umask() -> Option<u32> {
+pub fn callers_umask() -> Option<libc::mode_t> {
     CALLERS_UMASK.get().copied()
 }
 
@@ -255,12 +300,31 @@ fn most_pidfds() -> i32 {
     i32::try_from(soft).unwrap_or(i32::MAX).saturating_sub(8)
 }
 
+#[cfg(all(target_os = "linux", not(portable)))]
 fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
+    use std::os::fd::FromRawFd;
     // SAFETY: pidfd_open(2) takes two integers; a descriptor that it returns is ours alone.
     unsafe {
         let fd = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
         Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(|_| Errno::EBADF)?))
     }
+}
+
+#[cfg(all(target_os = "linux", not(portable)))]
+fn pidfd_send_signal(fd: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
+    let info = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is an open pidfd, the null siginfo means "as kill(2) would".
+    Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, info, 0) }).map(drop)
+}
+
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn pidfd_open(_: i32) -> Result<OwnedFd, Errno> {
+    Err(Errno::ENOSYS)
+}
+
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn pidfd_send_signal(_: BorrowedFd<'_>, _: i32) -> Result<(), Errno> {
+    Err(Errno::ENOSYS)
 }
 
 #[cfg(test)]
@@ -301,7 +365,7 @@ mod tests {
 
     #[test]
     fn we_are_the_first_of_our_ancestors_and_pid_1_the_last() {
-        let line = ancestors();
+        let line = ancestors().unwrap();
         assert_eq!(line[0], own_pid());
         assert!(line.len() > 1);
     }

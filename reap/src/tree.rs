@@ -10,6 +10,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
 use crate::process::{self, LINE, Stat};
+use crate::{LINUX, ps};
 
 /// Every process that could be read. No single reading is the truth: while it is made, processes fork and end.
 #[derive(Debug, Default)]
@@ -21,8 +22,16 @@ pub struct Table {
 
 impl Table {
     /// Reads /proc once: each process's stat, which gives parent, group, session and start time together.
-    /// Entries that vanish or are hidden are left out.
+    /// Entries that vanish or are hidden are left out. Without a /proc, ps(1) is asked; `NotFound` where that is of no
+    /// use either.
     pub fn read() -> io::Result<Table> {
+        match if LINUX { Table::of_proc() } else { ps::all().map(Table::new) } {
+            Err(e) if LINUX && e.kind() == io::ErrorKind::NotFound => ps::all().map(Table::new),
+            read => read,
+        }
+    }
+
+    fn of_proc() -> io::Result<Table> {
         let mut proc = Dir::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
         let pids: Vec<String> = proc
             .iter()
@@ -32,7 +41,7 @@ impl Table {
             })
             .collect();
         if pids.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "/proc shows no process"));
+            return Err(io::ErrorKind::NotFound.into());
         }
         let mut stats = Vec::with_capacity(pids.len());
         let mut line = [0; LINE];
@@ -55,6 +64,9 @@ impl Table {
     /// (proc_tid_children(5)): then nobody else has to be read. `None` where there are more, or no such lists. They may
     /// miss whoever is born or adopted meanwhile, so this is for a first look alone.
     pub fn lone(child: i32) -> Option<Table> {
+        if !LINUX {
+            return None;
+        }
         let children = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok();
         let me = process::own_pid();
         let stats = vec![process::stat(me).ok()?, process::stat(child).ok()?];

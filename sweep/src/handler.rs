@@ -15,7 +15,6 @@ use jobdir::files;
 use jobdir::job::Job;
 use jobdir::root::Root;
 use nix::errno::Errno;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use reap::exit::{Fail, Status, complain, reason};
 use reap::process;
 
@@ -51,7 +50,7 @@ pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
     let Some((name, arguments)) = handler.split_first() else { return Ok(false) };
     let cannot = |e: &io::Error| Fail::cannot("run handler", name.display(), e);
     // A file, not a pipe: a handler that does not read its input must not hold us up.
-    let mut input = memfd_create("line", MFdFlags::MFD_CLOEXEC).map(File::from).map_err(|e| cannot(&e.into()))?;
+    let mut input = nameless().map_err(|e| cannot(&e))?;
     input
         .write_all(line.as_bytes())
         .and_then(|()| input.write_all(b"\n"))
@@ -79,6 +78,21 @@ pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
         Ok(status) => Ok(status.success()),
         Err(e) => Err(unrunnable(handler, &e).unwrap_or_else(|| cannot(&e))),
     }
+}
+
+/// A file that nobody else can open.
+#[cfg(all(target_os = "linux", not(portable)))]
+fn nameless() -> io::Result<File> {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    Ok(memfd_create("line", MFdFlags::MFD_CLOEXEC).map(File::from)?)
+}
+
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn nameless() -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = std::env::temp_dir().join(files::hidden("sweep.")?);
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(path).map(|()| file)
 }
 
 /// The status and the words for a handler that cannot be run; `None` where nothing can be run at all.

@@ -1,16 +1,18 @@
 //! What has happened to us and to our children, by signals that are only ever read from a descriptor.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use reap::LINUX;
 use reap::process::timeout;
 
 use crate::contain::Report;
+use crate::inbox::Inbox;
+pub use crate::inbox::unheard;
 
 /// The signals that ask us to end the job, beside TERM: those that were ignored when we started stay ignored.
 const ASKING_POLITELY: [Signal; 3] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
@@ -19,7 +21,7 @@ const ASKING_POLITELY: [Signal; 3] = [Signal::SIGINT, Signal::SIGQUIT, Signal::S
 pub const TIMER: Signal = Signal::SIGVTALRM;
 
 /// The descriptor of signals.
-pub struct Signals(SignalFd);
+pub struct Signals(Inbox);
 
 impl Signals {
     /// Blocks what is waited for. To be called before the lock is taken: an owner that is asked must not die of it,
@@ -40,12 +42,12 @@ impl Signals {
         // An ignored SIGCHLD would let the kernel bury our children unseen; an XFSZ would kill us at a record.
         detach::exec::default_signal(libc::SIGCHLD);
         reap::process::survive_file_limits();
-        Ok(Signals(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+        Ok(Signals(Inbox::of(&set)?))
     }
 
     /// The descriptor, readable when there is something to attend to.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd()
     }
 
     /// Waits for a signal, or for the moment.
@@ -109,7 +111,7 @@ pub struct Bell {
     pub continued: bool,
     /// It is time to look at the log.
     pub rang: bool,
-    /// No child is left, by the kernel's word.
+    /// Nothing of the command is left, by the kernel's word: no child is, and whoever was orphaned would be one.
     pub childless: bool,
 }
 
@@ -142,15 +144,15 @@ impl Bell {
     }
 
     fn read(&mut self, signals: &Signals) {
-        while let Ok(Some(info)) = signals.0.read_signal() {
-            match i32::try_from(info.ssi_signo) {
-                Ok(libc::SIGURG) => self.asked = true,
-                Ok(libc::SIGCONT) => self.continued = true,
-                Ok(number) if number == TIMER as i32 => self.rang = true,
-                Ok(signal) if signal != libc::SIGCHLD => {
+        while let Some(signal) = signals.0.next() {
+            match signal {
+                libc::SIGCHLD => {}
+                libc::SIGURG => self.asked = true,
+                libc::SIGCONT => self.continued = true,
+                signal if signal == TIMER as i32 => self.rang = true,
+                signal => {
                     self.cancelled.get_or_insert(signal);
                 }
-                _ => {}
             }
         }
     }
@@ -168,7 +170,7 @@ impl Bell {
                     self.ended.get_or_insert(Exit::of(status));
                 }
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return self.childless = true,
+                Err(_) => return self.childless = LINUX,
             }
         }
     }

@@ -3,15 +3,18 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use detach::exec::{Prepared, Refusal, clean_signals};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+#[cfg(not(all(target_os = "linux", not(portable))))]
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
-use nix::unistd::{getpid, pipe2};
+use nix::unistd::getpid;
 use reap::exit::Fail;
 
+use crate::bell::unheard;
 use crate::contain::{self, House, Pair, Report, Step};
 
 /// What the command gets.
@@ -46,7 +49,7 @@ pub struct Starting {
 pub fn start(setting: &Setting<'_>) -> Result<Starting, Fail> {
     let prepared = Prepared::new(setting.command, setting.environment).map_err(refused)?;
     let cannot = |verb: &str, e: Errno| Fail::cannot(verb, "the command", &e.into());
-    let (told, pipe) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(|e| cannot("start", e))?;
+    let (told, pipe) = nonblocking().map_err(|e| cannot("start", e))?;
     let parent = getpid().as_raw();
     let mut house = setting.contain.then(House::new).transpose()?;
     let pid = match &mut house {
@@ -54,7 +57,7 @@ pub fn start(setting: &Setting<'_>) -> Result<Starting, Fail> {
         // The child shares the job's lock until its exec: if we are killed in between, nobody takes the job for dead
         // while its command may still begin.
         // SAFETY: the process has one thread, and the child makes system calls only until its exec.
-        None => Errno::result(unsafe { libc::fork() }).map_err(|e| cannot("fork for", e))?,
+        None => Errno::result(unheard(|| unsafe { libc::fork() })).map_err(|e| cannot("fork for", e))?,
     };
     match &house {
         _ if pid > 0 => {
@@ -68,6 +71,21 @@ pub fn start(setting: &Setting<'_>) -> Result<Starting, Fail> {
             // SAFETY: _exit(2) ends the process here.
             unsafe { libc::_exit(125) }
         }
+    }
+}
+
+/// A pipe that goes no further than an exec, and never waits.
+pub fn nonblocking() -> Result<(OwnedFd, OwnedFd), Errno> {
+    #[cfg(all(target_os = "linux", not(portable)))]
+    return nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK);
+    #[cfg(not(all(target_os = "linux", not(portable))))]
+    {
+        let ends = nix::unistd::pipe()?;
+        for end in [&ends.0, &ends.1] {
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+            fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        Ok(ends)
     }
 }
 
@@ -110,6 +128,7 @@ fn become_command(setting: &Setting<'_>, prepared: &Prepared, parent: i32) -> Er
         if setting.session {
             libc::setsid();
         }
+        #[cfg(all(target_os = "linux", not(portable)))]
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
         // Our parent may have died before the request for its death's signal.
         if libc::getppid() != parent {
@@ -143,7 +162,7 @@ fn become_command(setting: &Setting<'_>, prepared: &Prepared, parent: i32) -> Er
 /// since a record must get out, and the umask.
 pub struct Inherited {
     file_size: Option<(rlim_t, rlim_t)>,
-    umask: Option<u32>,
+    umask: Option<libc::mode_t>,
 }
 
 impl Inherited {

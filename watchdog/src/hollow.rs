@@ -8,18 +8,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
-use nix::sys::signal::{SigEvent, SigevNotify};
-use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
-use nix::time::ClockId;
 use reap::exit::reason;
 
-use crate::bell::TIMER;
 use crate::silence::Silence;
 
 /// The longest time between two looks: what a command that begins to write has to itself.
@@ -40,7 +34,7 @@ pub struct Hollow {
     hole: u64,
     released: u64,
     refused: Option<Errno>,
-    timer: Timer,
+    alarm: Alarm,
     pace: Duration,
     length: u64,
     looked: Instant,
@@ -52,7 +46,6 @@ impl Hollow {
         let stat = log.metadata()?;
         let block = stat.blksize().clamp(512, size / 4);
         let head = (size / 2).next_multiple_of(block);
-        let ring = SigEvent::new(SigevNotify::SigevSignal { signal: TIMER, si_value: 0 });
         let mut hollow = Hollow {
             log: log.try_clone()?,
             size,
@@ -61,7 +54,7 @@ impl Hollow {
             hole: head,
             released: 0,
             refused: None,
-            timer: Timer::new(ClockId::CLOCK_MONOTONIC, ring)?,
+            alarm: Alarm::new()?,
             pace: FASTEST,
             length: stat.len(),
             looked: Instant::now(),
@@ -90,6 +83,11 @@ impl Hollow {
                 Ok(())
             }
         }
+    }
+
+    /// When to look, where no timer rings for it.
+    pub fn due(&self) -> Option<Instant> {
+        self.alarm.due()
     }
 
     /// The last look, when nobody writes any more. Returns what has to be said of the log.
@@ -137,18 +135,92 @@ impl Hollow {
     }
 
     fn ring(&mut self) {
-        // It is there, and the time is valid: there is nothing that could be refused.
-        let _ = self.timer.set(Expiration::OneShot(self.pace.into()), TimerSetTimeFlags::empty());
+        self.alarm.set(self.pace);
     }
 }
 
-fn punch(log: &File, from: u64, to: u64) -> Result<(), Errno> {
-    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-    let offset = |at: u64| i64::try_from(at).map_err(|_| Errno::EFBIG);
-    loop {
-        match fallocate(log.as_fd(), flags, offset(from)?, offset(to - from)?) {
-            Err(Errno::EINTR) => {}
-            other => return other,
+#[cfg(all(target_os = "linux", not(portable)))]
+use linux::*;
+#[cfg(not(all(target_os = "linux", not(portable))))]
+use portable::*;
+
+#[cfg(all(target_os = "linux", not(portable)))]
+mod linux {
+    use std::os::fd::AsFd;
+
+    use nix::fcntl::{FallocateFlags, fallocate};
+    use nix::sys::signal::{SigEvent, SigevNotify};
+    use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+    use nix::time::ClockId;
+
+    use super::{Duration, Errno, File, Instant, io};
+    use crate::bell::TIMER;
+
+    /// A signal after a while: finer than what poll(2) takes, and it wakes every wait.
+    pub struct Alarm(Timer);
+
+    impl Alarm {
+        pub fn new() -> io::Result<Alarm> {
+            let ring = SigEvent::new(SigevNotify::SigevSignal { signal: TIMER, si_value: 0 });
+            Ok(Alarm(Timer::new(ClockId::CLOCK_MONOTONIC, ring)?))
         }
+
+        pub fn set(&mut self, after: Duration) {
+            // It is there, and the time is valid: there is nothing that could be refused.
+            let _ = self.0.set(Expiration::OneShot(after.into()), TimerSetTimeFlags::empty());
+        }
+
+        pub fn due(&self) -> Option<Instant> {
+            None
+        }
+    }
+
+    pub fn punch(log: &File, from: u64, to: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let offset = |at: u64| i64::try_from(at).map_err(|_| Errno::EFBIG);
+        loop {
+            match fallocate(log.as_fd(), flags, offset(from)?, offset(to - from)?) {
+                Err(Errno::EINTR) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(portable))))]
+mod portable {
+    use super::{Duration, Errno, File, Instant, io};
+
+    /// A moment at which the wait ends.
+    pub struct Alarm(Instant);
+
+    impl Alarm {
+        pub fn new() -> io::Result<Alarm> {
+            Ok(Alarm(Instant::now()))
+        }
+
+        pub fn set(&mut self, after: Duration) {
+            self.0 = Instant::now() + after;
+        }
+
+        pub fn due(&self) -> Option<Instant> {
+            Some(self.0)
+        }
+    }
+
+    /// fcntl(2) of macOS.
+    #[cfg(target_vendor = "apple")]
+    pub fn punch(log: &File, from: u64, to: u64) -> Result<(), Errno> {
+        use std::os::fd::AsRawFd;
+        let offset = |at: u64| i64::try_from(at).map_err(|_| Errno::EFBIG);
+        let hole =
+            libc::fpunchhole_t { fp_flags: 0, reserved: 0, fp_offset: offset(from)?, fp_length: offset(to - from)? };
+        // SAFETY: an open descriptor, and a struct that the call only reads.
+        Errno::result(unsafe { libc::fcntl(log.as_raw_fd(), libc::F_PUNCHHOLE, &raw const hole) }).map(drop)
+    }
+
+    #[cfg(not(target_vendor = "apple"))]
+    pub fn punch(_: &File, _: u64, _: u64) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
     }
 }

@@ -70,7 +70,7 @@ impl Owned {
         let word = job.word().map_err(unusable)?;
         // A power cut may have lost every trace of an owner: what was claimed before the last boot may have run.
         let here = Origin::here().map_err(|e| broken("judge", e))?;
-        if meta.origin.seen_from(&here) == Relation::EarlierBoot
+        if matches!(meta.origin.seen_from(&here), Relation::EarlierBoot | Relation::SomeBoot)
             || word != Word::Claimed
             || job.is_signed().map_err(unusable)?
             || is_recorded(&job)?
@@ -134,6 +134,11 @@ impl Owned {
     /// The silence that ends the job.
     pub fn idle(&self) -> Option<Duration> {
         self.meta.windows.idle
+    }
+
+    /// What every process of the job carries.
+    pub fn token(&self) -> &str {
+        &self.meta.claim
     }
 
     /// What the command finds in its environment.

@@ -1,6 +1,8 @@
 //! Watches the command until something ends it, decides once what that was, and ends its tree.
 
+use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -8,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use jobdir::files;
 use jobdir::root::Named;
+use jobdir::settle;
 use nix::errno::Errno;
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{ForkResult, fork};
+use reap::LINUX;
 use reap::exit::{Fail, Status, complain};
 use reap::hunt::{self, Fate, Member, Plan};
-use reap::process;
+use reap::process::{self, StartedWith, Stat};
 use reap::tree::Table;
 
 use crate::args::Args;
@@ -30,6 +33,13 @@ const ASLEEP: Duration = Duration::from_secs(1);
 
 /// How long a tree that slips through the listings is hunted.
 const INSISTENCE: Duration = Duration::from_secs(10);
+
+/// How long a command that was sent KILL may take to go.
+const KILLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Said where a command leaves orphans and the kernel does not give them to us.
+const MAY_HAVE_ESCAPED: &str =
+    "it left orphans, known by their session and environment; one that has left both may go on";
 
 /// What ended the command. Decided once; a natural end that races a limit or a cancel stays natural.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,16 +67,14 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
         return Ok(status);
     }
     let inherited = Inherited::keep();
-    // SAFETY: prctl(2) with integers. Where it is refused, orphans go to init and are not found again.
-    unsafe {
-        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    }
+    adopt_orphans();
     let mut watch = Watch {
         signals,
         bell: Bell::default(),
         silence: None,
         hollow: None,
         hard: None,
+        orphans: false,
         unbegun: None,
         grace: args.grace,
         root_first: args.root_first,
@@ -84,6 +92,8 @@ struct Watch {
     hollow: Option<Hollow>,
     /// The hard limit and its moment.
     hard: Option<(Duration, Instant)>,
+    /// Orphans of the command were found that hung below nobody.
+    orphans: bool,
     /// A command whose exec was still going on when a window ended.
     unbegun: Option<Starting>,
     grace: Duration,
@@ -99,6 +109,7 @@ fn stand_aside(signals: &Signals) -> Result<Option<u8>, Fail> {
     let worker = match unsafe { fork() }.map_err(|e| Fail::cannot("fork", "a watchdog without children", &e.into()))? {
         ForkResult::Child => {
             // Whoever kills the process that he knows kills the watchdog.
+            #[cfg(all(target_os = "linux", not(portable)))]
             // SAFETY: prctl(2) with integers.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -242,7 +253,8 @@ impl Watch {
 
     /// When the next window ends.
     fn next(&self) -> Option<Instant> {
-        self.silence.as_ref().map(Silence::until).into_iter().chain(self.hard.map(|(_, at)| at)).min()
+        let hollow = self.hollow.as_ref().and_then(Hollow::due);
+        self.silence.as_ref().map(Silence::until).into_iter().chain(self.hard.map(|(_, at)| at)).chain(hollow).min()
     }
 
     /// Takes in what has happened, and answers whoever asks, whatever we are at.
@@ -276,8 +288,8 @@ impl Watch {
             if let Some(signal) = self.bell.cancelled {
                 return Ok(Verdict::Cancelled(signal));
             }
-            if std::mem::take(&mut self.bell.rang)
-                && let Some(hollow) = &mut self.hollow
+            if let Some(hollow) = &mut self.hollow
+                && (std::mem::take(&mut self.bell.rang) || hollow.due().is_some_and(|due| Instant::now() >= due))
                 && let Err(e) = hollow.look(self.silence.as_mut())
             {
                 return Ok(Verdict::LogLimit(e));
@@ -324,7 +336,9 @@ impl Watch {
         // A listing may miss who forks and exits all the time. The kernel does not: as long as it knows of a child, there
         // is somebody.
         let bound = Instant::now() + INSISTENCE;
-        while !self.bell.childless && Instant::now() < bound && !members.as_ref().is_ok_and(|members| survived(members))
+        while !self.is_over(&members)
+            && Instant::now() < bound
+            && !members.as_ref().is_ok_and(|members| survived(members))
         {
             if members.is_err() {
                 // Descriptors or memory may come back; an end is not recorded over the heads of the living for want of
@@ -334,27 +348,73 @@ impl Watch {
             members = self.hunt(Duration::ZERO, args.contain, owned);
         }
         match members {
-            Ok(members) if survived(&members) || self.bell.childless => {
-                members.iter().filter(|member| member.fate == Fate::Survived).map(Member::warning).collect()
+            Ok(members) if survived(&members) || !LINUX || self.bell.childless => {
+                let survivors = members.iter().filter(|member| member.fate == Fate::Survived).map(Member::warning);
+                survivors.chain(self.orphans.then(|| MAY_HAVE_ESCAPED.to_owned())).collect()
             }
             Ok(_) => vec!["something of the command goes on, too short-lived to be ended".to_owned()],
-            Err(e) => vec![format!("cannot read the process table: {}", reap::exit::reason(&e))],
+            Err(e) => vec![format!(
+                "what the command left behind may go on: cannot read the process table: {}",
+                reap::exit::reason(&e)
+            )],
+        }
+    }
+
+    /// Whether there is nothing more to be done about what is left of the command.
+    fn is_over(&self, hunted: &io::Result<Vec<Member>>) -> bool {
+        match hunted {
+            Ok(_) => self.bell.childless || !LINUX,
+            // Without a process table there never will be.
+            Err(e) => self.bell.childless || e.kind() == io::ErrorKind::NotFound,
+        }
+    }
+
+    /// Ends the command where there is no process table to hunt by: it is our own child, and leads a group as a job.
+    fn end_command(&mut self, grace: Duration, owned: Option<&Owned>) {
+        let command = if owned.is_some() { -self.bell.command } else { self.bell.command };
+        for (signal, patience) in [(libc::SIGTERM, grace), (libc::SIGKILL, KILLED_WITHIN)] {
+            let until = Instant::now() + patience;
+            if self.bell.ended.is_none() {
+                // SAFETY: kill(2) with integers; the number is our own child's, and was not collected yet.
+                unsafe { libc::kill(command, signal) };
+            }
+            while self.bell.ended.is_none() && Instant::now() < until {
+                self.signals.wait(Some(until));
+                self.attend(owned);
+            }
         }
     }
 
     /// One hunt for whatever is below us, in which we still answer.
-    fn hunt(&mut self, grace: Duration, contained: bool, owned: Option<&Owned>) -> std::io::Result<Vec<Member>> {
+    fn hunt(&mut self, grace: Duration, contained: bool, owned: Option<&Owned>) -> io::Result<Vec<Member>> {
         let me = process::own_pid();
-        let Watch { signals, bell, hollow, .. } = self;
+        let Watch { signals, bell, hollow, orphans, .. } = self;
         let house = bell.command;
         // As a subreaper we are the parent of every orphan below us: who is not below us is not the command's. In a
         // namespace its first process is the parent, and the command is below that one.
-        let mut seeds = |table: &Table| {
+        let adopted = |table: &Table| {
             // Its number is its own only as long as it is our child.
             let lives = contained && table.get(house).is_some_and(|stat| stat.parent == me);
             let inside = lives.then(|| table.children(house)).into_iter().flatten();
             table.children(me).chain(inside).map(|stat| stat.proc.pid).collect()
         };
+        // Elsewhere they are known by the job's token, and by the session that the command led, unless somebody else
+        // leads one of that number by now.
+        let mut known = |table: &Table| {
+            let ours = table.get(house).map(|stat| stat.parent == me);
+            let started = StartedWith::new(settle::TOKEN);
+            let is_known = |stat: &&Stat| {
+                let token = |owned: &Owned| started.of(stat.proc.pid).iter().any(|token| token == owned.token());
+                owned.is_some_and(|owned| (stat.session == house && ours != Some(false)) || token(owned))
+            };
+            let command = if ours == Some(true) { vec![house] } else { Vec::new() };
+            let below: HashSet<i32> = table.below(&command).iter().map(|stat| stat.proc.pid).collect();
+            let living = table.iter().filter(|stat| !stat.is_dead() && !below.contains(&stat.proc.pid));
+            let left: Vec<i32> = living.filter(is_known).map(|stat| stat.proc.pid).collect();
+            *orphans |= !left.is_empty();
+            command.into_iter().chain(left).collect()
+        };
+        let mut seeds = |table: &Table| if LINUX { adopted(table) } else { known(table) };
         let mut attend = || {
             bell.attend(signals);
             if std::mem::take(&mut bell.asked)
@@ -375,6 +435,9 @@ impl Watch {
         let mut plan = Plan { root_first: self.root_first, first, wake, ..Plan::after(grace) };
         let members = hunt::end(&mut seeds, &mut plan);
         self.attend(owned);
+        if members.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            self.end_command(grace, owned);
+        }
         members
     }
 
@@ -407,8 +470,29 @@ fn open_log(path: &Path) -> Result<File, Fail> {
     Ok(file)
 }
 
+/// Makes us the parent of every orphan below us. Where that is refused, orphans go to init, and are found by their
+/// session and by the job's token.
+#[cfg(all(target_os = "linux", not(portable)))]
+fn adopt_orphans() {
+    // SAFETY: prctl(2) with integers.
+    unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn adopt_orphans() {}
+
 /// Whether this process has children, by the kernel's word: a waitid(2) that collects nothing.
+#[cfg(all(target_os = "linux", not(portable)))]
 fn has_children() -> bool {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     waitid(Id::All, flags) != Err(Errno::ECHILD)
+}
+
+/// Whoever was our child before the command is told from it without that.
+#[cfg(not(all(target_os = "linux", not(portable))))]
+fn has_children() -> bool {
+    false
 }

@@ -1,0 +1,152 @@
+//! The process table by ps(1), for systems without a /proc.
+//!
+//! One call with what procps, macOS and the BSDs have in common. POSIX has no start time; all of these have `lstart`,
+//! in whole seconds and in the clock's own time. Where the clock is stepped, some count every start anew: then a process
+//! looks like another one, which is signalled by nobody who remembers the first.
+
+use std::collections::HashMap;
+use std::io;
+use std::process::{Command, Stdio};
+
+use nix::errno::Errno;
+use nix::unistd::{Pid, getsid};
+
+use crate::process::{Proc, Stat};
+
+/// Where it is, whatever PATH we were given.
+const PLACES: [&str; 2] = ["/bin/ps", "/usr/bin/ps"];
+
+/// What is asked of each; POSIX takes one column with an empty header at a time.
+const COLUMNS: [&str; 12] =
+    ["-o", "pid=", "-o", "ppid=", "-o", "pgid=", "-o", "stat=", "-o", "lstart=", "-o", "ucomm="];
+
+/// Every process but the ps that was asked. `NotFound`: there is no table here, and will not be.
+pub fn all() -> io::Result<Vec<Stat>> {
+    let (asked, text) = ask(&["-A"], &COLUMNS)?;
+    let stats: Vec<Stat> = text.lines().filter_map(read).filter(|stat| stat.proc.pid != asked).collect();
+    if stats.is_empty() { Err(missing("it lists no process")) } else { Ok(stats) }
+}
+
+/// One process; `NotFound` where there is none.
+pub fn one(pid: i32) -> io::Result<Stat> {
+    // No ps is needed to say that a number is free.
+    if is_free(pid) {
+        return Err(Errno::ESRCH.into());
+    }
+    let (_, text) = ask(&["-p", &pid.to_string()], &COLUMNS)?;
+    text.lines().find_map(read).filter(|stat| stat.proc.pid == pid).ok_or_else(|| Errno::ESRCH.into())
+}
+
+/// Whether no process has this number, not even one that has ended and was not collected.
+pub fn is_free(pid: i32) -> bool {
+    // SAFETY: kill(2) with two integers; no signal is sent.
+    Errno::result(unsafe { libc::kill(pid, 0) }) == Err(Errno::ESRCH)
+}
+
+/// Who was started with the variable `name`, and its values, as far as ps may show them: of our own processes, and on
+/// macOS not of Apple's programs. A word of the command itself cannot be told from its environment.
+pub fn started_with(name: &str) -> HashMap<i32, Vec<String>> {
+    // As on the BSDs of old: macOS (ps(1)) has E for the environment.
+    let environment = if cfg!(target_vendor = "apple") { "axEww" } else { "axeww" };
+    let Ok((_, text)) = ask(&[environment], &["-o", "pid=", "-o", "command="]) else { return HashMap::new() };
+    let entry = format!("{name}=");
+    let carried = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let pid = words.next()?.parse().ok()?;
+        let values: Vec<String> = words.filter_map(|word| word.strip_prefix(&entry)).map(str::to_owned).collect();
+        (!values.is_empty()).then_some((pid, values))
+    });
+    carried.collect()
+}
+
+/// Runs ps; its own number, and what it says.
+fn ask(whom: &[&str], columns: &[&str]) -> io::Result<(i32, String)> {
+    let Some(place) = PLACES.iter().find(|place| std::path::Path::new(place).exists()) else {
+        return Err(missing("there is none"));
+    };
+    let mut command = Command::new(place);
+    command.args(whom).args(columns).env_clear().envs([("LC_ALL", "C"), ("TZ", "UTC0")]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = i32::try_from(child.id()).unwrap_or(0);
+    let ran = child.wait_with_output()?;
+    // A status of 1 with nothing to say is the plain no.
+    if !ran.status.success() && !ran.stderr.is_empty() {
+        let why = String::from_utf8_lossy(&ran.stderr);
+        return Err(missing(why.lines().next().unwrap_or_default().trim_end_matches(['.', ':'])));
+    }
+    Ok((pid, String::from_utf8_lossy(&ran.stdout).into_owned()))
+}
+
+fn missing(why: &str) -> io::Error {
+    let proc = if crate::LINUX { "there is no /proc, and " } else { "" };
+    io::Error::new(io::ErrorKind::NotFound, format!("{proc}ps gives no process table: {why}"))
+}
+
+/// One line: pid, parent, group, state, start time, name.
+fn read(line: &str) -> Option<Stat> {
+    let mut words = line.split_ascii_whitespace();
+    let mut number = || words.next()?.parse().ok();
+    let (pid, parent, group) = (number()?, number()?, number()?);
+    let state = words.next()?;
+    let start = start(&mut words)?;
+    let name = words.collect::<Vec<_>>().join(" ");
+    Some(Stat {
+        proc: Proc { pid, start },
+        parent,
+        group,
+        // OpenBSD (getsid(2)) tells of our own session alone.
+        session: getsid(Some(Pid::from_raw(pid))).map_or(group, Pid::as_raw),
+        state: *state.as_bytes().first()?,
+        // procps marks those that have several.
+        threads: if state.contains('l') { 2 } else { 1 },
+        name,
+    })
+}
+
+/// `Mon Nov 30 21:45:09 2026` as the number 20261130214509.
+fn start<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<u64> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let [_, month, day, time, year] = [words.next()?, words.next()?, words.next()?, words.next()?, words.next()?];
+    let month = MONTHS.find(month).filter(|at| at % 3 == 0 && month.len() == 3)? / 3 + 1;
+    let day: u8 = day.parse().ok()?;
+    format!("{year}{month:02}{day:02}{}", time.replace(':', "")).parse().ok().filter(|_| time.len() == 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_each_system_is_read() {
+        for (line, state, threads, name) in [
+            ("   7     1     7 Ss   Mon Nov 30 21:45:09 2026 cron", b'S', 1, "cron"),
+            ("7 1 7 SLl Mon Nov 30 21:45:09 2026 two words", b'S', 2, "two words"),
+            // macOS and FreeBSD pad their columns in other ways.
+            ("    7     1     7 Z+   Mon Nov 30 21:45:09 2026     ", b'Z', 1, ""),
+        ] {
+            let stat = read(line).unwrap();
+            assert_eq!(stat.proc, Proc { pid: 7, start: 20_261_130_214_509 });
+            assert_eq!((stat.parent, stat.group, stat.state, stat.threads), (1, 7, state, threads));
+            assert_eq!(stat.name, name);
+        }
+        assert!(read("7 1 7 S Mon Dec  1 01:02:03 2026 x").unwrap().proc.start == 20_261_201_010_203);
+        for line in ["", "7 1 7 S", "7 1 x S Mon Nov 30 21:45:09 2026 x", "7 1 7 S Mon Foo 30 21:45:09 2026 x"] {
+            assert_eq!(read(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn it_knows_us_and_what_we_were_started_with() {
+        let me = crate::process::own_pid();
+        let stat = one(me).unwrap();
+        assert_eq!((stat.proc.pid, stat.session), (me, getsid(None).unwrap().as_raw()));
+        assert_eq!(all().unwrap().iter().find(|one| one.proc.pid == me).unwrap().proc, stat.proc);
+        let mut child = Command::new("sleep").arg("60").env("PS_TEST", "a1").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        // Between its fork and its exec it still has our environment.
+        while !started_with("PS_TEST").iter().any(|(one, values)| *one == pid && values == &["a1"]) {}
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(one(pid).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+}
