@@ -37,6 +37,9 @@ const INSISTENCE: Duration = Duration::from_secs(10);
 /// How long a command that was sent KILL may take to go.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
+/// The variable by which the orphans of a command without a job are known where the kernel does not give them to us.
+const MARK: &str = "WATCHDOG_MARK";
+
 /// Said where a command leaves orphans and the kernel does not give them to us.
 const MAY_HAVE_ESCAPED: &str =
     "it left orphans, known by their session and environment; one that has left both may go on";
@@ -74,6 +77,7 @@ pub fn until_done(args: &Args, ready: Option<Ready>) -> Result<u8, Fail> {
         silence: None,
         hollow: None,
         hard: None,
+        mark: None,
         orphans: false,
         unbegun: None,
         grace: args.grace,
@@ -92,6 +96,8 @@ struct Watch {
     hollow: Option<Hollow>,
     /// The hard limit and its moment.
     hard: Option<(Duration, Instant)>,
+    /// The variable that every process of the command carries, where that is how its orphans are found.
+    mark: Option<(&'static str, String)>,
     /// Orphans of the command were found that hung below nobody.
     orphans: bool,
     /// A command whose exec was still going on when a window ended.
@@ -145,9 +151,15 @@ impl Watch {
         if let Some(log) = &log {
             ears.push(Ear::Open(log.try_clone().map_err(|e| Fail::cannot("open", "the log", &e))?));
         }
+        let mut environment = vec![(ready::VARIABLE, None)];
+        if !LINUX {
+            let token = jobdir::id::random(16).map_err(|e| Fail::cannot("mark", "the command", &e))?;
+            environment.push((MARK, Some(token.clone().into())));
+            self.mark = Some((MARK, token));
+        }
         let setting = Setting {
             command: &args.command,
-            environment: &[(ready::VARIABLE, None)],
+            environment: &environment,
             streams: [None, log.as_ref().map(AsFd::as_fd), log.as_ref().map(AsFd::as_fd)],
             session: false,
             contain: args.contain,
@@ -179,6 +191,7 @@ impl Watch {
         let mut owned = Owned::take(job, &args.command)?;
         let (idle, hard) = (owned.idle(), owned.hard);
         self.grace = owned.grace;
+        self.mark = Some((settle::TOKEN, owned.token().to_owned()));
         let started = owned.streams(args.capture).and_then(|streams| {
             let mut ears: Vec<Ear> = args.watch.iter().cloned().map(Ear::Path).collect();
             for file in &streams[1..] {
@@ -388,7 +401,7 @@ impl Watch {
     /// One hunt for whatever is below us, in which we still answer.
     fn hunt(&mut self, grace: Duration, contained: bool, owned: Option<&Owned>) -> io::Result<Vec<Member>> {
         let me = process::own_pid();
-        let Watch { signals, bell, hollow, orphans, .. } = self;
+        let Watch { signals, bell, hollow, mark, orphans, .. } = self;
         let house = bell.command;
         // As a subreaper we are the parent of every orphan below us: who is not below us is not the command's. In a
         // namespace its first process is the parent, and the command is below that one.
@@ -402,10 +415,10 @@ impl Watch {
         // leads one of that number by now.
         let mut known = |table: &Table| {
             let ours = table.get(house).map(|stat| stat.parent == me);
-            let started = StartedWith::new(settle::TOKEN);
+            let carried = mark.as_ref().map(|(name, token)| (StartedWith::new(name), token));
             let is_known = |stat: &&Stat| {
-                let token = |owned: &Owned| started.of(stat.proc.pid).iter().any(|token| token == owned.token());
-                owned.is_some_and(|owned| (stat.session == house && ours != Some(false)) || token(owned))
+                (owned.is_some() && stat.session == house && ours != Some(false))
+                    || carried.as_ref().is_some_and(|(all, token)| all.of(stat.proc.pid).contains(token))
             };
             let command = if ours == Some(true) { vec![house] } else { Vec::new() };
             let below: HashSet<i32> = table.below(&command).iter().map(|stat| stat.proc.pid).collect();
