@@ -65,8 +65,11 @@ fn end_of(child: &mut Child) -> ExitStatus {
     child.wait().unwrap()
 }
 
-/// Field 22 of proc_pid_stat(5).
+/// Field 22 of proc_pid_stat(5), or what stands for it elsewhere.
 fn start_time(pid: i32) -> u64 {
+    if cfg!(portable) {
+        return reap::process::stat(pid).unwrap().proc.start;
+    }
     let stat = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).unwrap()).into_owned();
     let (_, fields) = stat.rsplit_once(')').unwrap();
     fields.split_whitespace().nth(19).unwrap().parse().unwrap()
@@ -515,7 +518,9 @@ fn a_name_that_looks_like_other_fields_hides_nobody() {
         assert_eq!(folder.living(), [0; 0]);
         let fates = fates(&ran.out);
         let line = fates.iter().find(|line| line["pid"] == pid(&root)).expect("the root's line");
-        assert_eq!((line["name"].as_str(), line["fate"].as_str()), (Some(name), Some("killed")));
+        assert_eq!(line["fate"], "killed");
+        // ps(1) shows what a terminal may show.
+        assert!(cfg!(portable) || line["name"] == name, "{line}");
         end_of(&mut root);
     }
 }

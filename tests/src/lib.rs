@@ -294,6 +294,14 @@ pub fn skip(why: &str) {
     println!("skipped: {why}");
 }
 
+/// Whether the tools are what other systems get (`--cfg portable`); says which promise is Linux's alone.
+pub fn is_portable(promise: &str) -> bool {
+    if cfg!(portable) {
+        skip(&format!("only on Linux {promise}"));
+    }
+    cfg!(portable)
+}
+
 /// How a command ended and what it said.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ran {

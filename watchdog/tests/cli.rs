@@ -312,6 +312,9 @@ fn children_from_before_the_command_are_left_alone() {
 
 #[test]
 fn the_death_of_the_watchdog_is_a_term_for_the_command() {
+    if tests::is_portable("the command hears of the watchdog's death") {
+        return;
+    }
     let folder = Folder::new();
     let line = "trap 'echo term >end; exit' TERM; echo up >up; while :; do sleep .02; done";
     let running = script(&folder, &[], line);
@@ -323,6 +326,9 @@ fn the_death_of_the_watchdog_is_a_term_for_the_command() {
 
 #[test]
 fn the_death_of_a_watchdog_with_earlier_children_is_a_term_too() {
+    if tests::is_portable("the command hears of the watchdog's death") {
+        return;
+    }
     let folder = Folder::new();
     let line = "sleep 60 & exec watchdog -- sh -c \"trap 'echo term >end; exit' TERM; echo up >up; while :; do sleep .02; done\"";
     let running = sh(&folder, line);
