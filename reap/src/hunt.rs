@@ -11,6 +11,7 @@
 //! from the top down, since every member is held by then: a supervisor that sees its child die first has a
 //! moment to start another one, which then hangs below pid 1 and is found by nobody.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::process::{self, MoreDescriptors, Pin, Proc, Stat};
+use crate::process::{self, BLINK, EVENTLESS, MoreDescriptors, Pin, Proc, Stat};
 use crate::tree::Table;
+use crate::{LINUX, ps};
 
 /// How long a process that was sent KILL may take to go before it is called a survivor: one in
 /// uninterruptible sleep never does, and nobody should wait for it for ever.
@@ -83,15 +85,18 @@ impl Member {
     }
 
     /// Sends the signal, and CONT after it where the member is stopped: it could not act on it otherwise.
-    fn first_signal(&mut self, signal: i32) {
+    fn first_signal(&mut self, signal: i32, table: &Table) {
         self.signalled = true;
-        if self.pin.signal(signal).is_ok() && self.pin.current().is_some_and(|stat| stat.is_stopped()) {
-            let _ = self.pin.signal(libc::SIGCONT);
+        let sent = self.pin.signal_listed(signal);
+        let listed = || table.get(self.pin.proc.pid).cloned();
+        let now = || if LINUX { self.pin.current() } else { listed() };
+        if sent.is_ok() && now().is_some_and(|stat| stat.is_stopped()) {
+            let _ = self.pin.signal_listed(libc::SIGCONT);
         }
     }
 
     fn kill(&mut self) {
-        let _ = self.pin.signal(libc::SIGKILL);
+        let _ = self.pin.signal_listed(libc::SIGKILL);
         self.killed.get_or_insert_with(Instant::now);
     }
 }
@@ -132,7 +137,7 @@ pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io
             for &index in &found {
                 let member = &mut hunt.members[index];
                 if !member.signalled && (!plan.root_first || now >= half || roots.contains(&member.stat.proc.pid)) {
-                    member.first_signal(plan.signal);
+                    member.first_signal(plan.signal, &table);
                 }
             }
         }
@@ -144,11 +149,8 @@ pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io
         if hunt.wait_for(&found, until, plan) {
             break;
         }
-        let stuck = |&index: &usize| {
-            let member: &Member = &hunt.members[index];
-            !member.pin.has_ended() && member.killed.is_some_and(|at| at.elapsed() >= PATIENCE)
-        };
-        if killing && (found.iter().any(stuck) || mercy.elapsed() >= BOUND) {
+        let stuck = |&index: &usize| hunt.members[index].killed.is_some_and(|at| at.elapsed() >= PATIENCE);
+        if killing && (hunt.living(found).iter().any(stuck) || mercy.elapsed() >= BOUND) {
             break;
         }
     }
@@ -248,6 +250,10 @@ impl Hunt {
 
     /// Waits until all of `found` have ended, or until the deadline. Says whether nothing is left at all.
     fn wait_for(&self, found: &[usize], until: Instant, plan: &mut Plan<'_>) -> bool {
+        if !LINUX {
+            self.look_until(found.to_vec(), until, plan);
+            return false;
+        }
         for &index in found {
             let pin = &self.members[index].pin;
             while !pin.wait(until, plan.wake.as_ref().map(|(fd, _)| *fd)) && Instant::now() < until {
@@ -261,12 +267,47 @@ impl Hunt {
         plan.wake.as_mut().is_some_and(|(_, attend)| attend())
     }
 
+    /// The same where nobody can be held: a number that is free tells at once, and the table all the rest from time to
+    /// time.
+    fn look_until(&self, mut open: Vec<usize>, until: Instant, plan: &mut Plan<'_>) {
+        let mut looked = Instant::now();
+        while Instant::now() < until {
+            open.retain(|&index| !ps::is_free(self.members[index].pin.proc.pid));
+            if looked.elapsed() >= EVENTLESS {
+                open = self.living(open);
+                looked = Instant::now();
+            }
+            if open.is_empty() {
+                break;
+            }
+            std::thread::sleep(BLINK);
+            if let Some((fd, attend)) = &mut plan.wake
+                && process::readable(*fd)
+            {
+                attend();
+            }
+        }
+    }
+
+    /// Those that have not ended. One look at the table tells of all that cannot be held.
+    fn living(&self, of: Vec<usize>) -> Vec<usize> {
+        let table = LazyCell::new(|| Table::read().ok());
+        let is_listed = |proc: Proc| {
+            let listed = |table: &Table| table.get(proc.pid).is_some_and(|stat| stat.proc == proc && !stat.is_dead());
+            table.as_ref().is_none_or(listed)
+        };
+        let lives =
+            |pin: &Pin| if LINUX { !pin.has_ended() } else { !ps::is_free(pin.proc.pid) && is_listed(pin.proc) };
+        of.into_iter().filter(|&index| lives(&self.members[index].pin)).collect()
+    }
+
     fn fates(mut self) -> Vec<Member> {
-        for member in &mut self.members {
-            member.fate = match (member.pin.has_ended(), member.killed) {
-                (false, _) => Fate::Survived,
-                (true, Some(_)) => Fate::Killed,
-                (true, None) => Fate::Ended,
+        let living: HashSet<usize> = self.living((0..self.members.len()).collect()).into_iter().collect();
+        for (index, member) in self.members.iter_mut().enumerate() {
+            member.fate = match (living.contains(&index), member.killed) {
+                (true, _) => Fate::Survived,
+                (false, Some(_)) => Fate::Killed,
+                (false, None) => Fate::Ended,
             };
         }
         self.members

@@ -201,6 +201,15 @@ impl Pin {
         pidfd_send_signal(fd.as_fd(), signal)
     }
 
+    /// The same to one that a listing has shown just now: where nothing can be held, that was the look at its start time.
+    pub fn signal_listed(&self, signal: i32) -> Result<(), Errno> {
+        if LINUX {
+            return self.signal(signal);
+        }
+        // SAFETY: kill(2) takes two integers and touches no memory of ours.
+        Errno::result(unsafe { libc::kill(self.proc.pid, signal) }).map(drop)
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         match &self.fd {
@@ -212,12 +221,10 @@ impl Pin {
     /// Waits until it has ended or the deadline is over; `wake` readable ends the wait too. Says whether it has ended.
     pub fn wait(&self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
         let Some(fd) = self.fd() else {
-            let ended = self.has_ended();
-            if !ended {
-                // /proc is read in no time.
-                std::thread::sleep(left(deadline).min(if LINUX { Duration::from_millis(5) } else { EVENTLESS }));
+            if !self.has_ended() {
+                std::thread::sleep(left(deadline).min(BLINK));
             }
-            return ended || ps::is_free(self.proc.pid);
+            return self.has_ended();
         };
         let mut fds: Vec<PollFd> =
             std::iter::once(fd).chain(wake).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
@@ -225,6 +232,9 @@ impl Pin {
         fds[0].any().unwrap_or(false)
     }
 }
+
+/// How long to sleep between two looks that take no time, at what gives no event.
+pub const BLINK: Duration = Duration::from_millis(5);
 
 /// How long to sleep between two looks at what gives no event: a look with ps(1) takes some milliseconds, and a person
 /// does not notice what takes longer than that by less than this.
