@@ -321,6 +321,9 @@ fn a_claim_that_a_killed_tick_left_behind_is_started_by_the_next() {
 
 #[test]
 fn work_that_crashes_or_dies_is_told_as_an_error() {
+    if tests::is_portable("the command hears of the watchdog's death") {
+        return;
+    }
     let folder = consumer();
     script(&folder.path("work"), "echo boom >&2; exit 9");
     request(&folder, "crashed", "");
@@ -375,6 +378,9 @@ fn where_nothing_can_be_detached_the_tick_does_the_work_itself() {
 
 #[test]
 fn a_tick_killed_in_the_work_that_it_does_itself_is_told_as_an_error() {
+    if tests::is_portable("the command hears of the watchdog's death") {
+        return;
+    }
     let folder = consumer();
     request(&folder, "corr-1", "abc\n");
     let mut command = tick(&folder);
@@ -402,6 +408,9 @@ fn work_that_cannot_be_run_is_told_as_an_error_too() {
 
 #[test]
 fn no_health_alarm_is_raised_in_the_middle_of_a_deploy() {
+    if tests::is_portable("the command hears of the watchdog's death") {
+        return;
+    }
     let folder = consumer();
     ticks(&folder);
     assert_eq!(text(&folder, "checks"), "checked\n", "nothing is in flight");

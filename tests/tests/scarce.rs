@@ -136,6 +136,9 @@ fn an_end_gets_out_of_a_disk_that_has_filled_up() {
 
 #[test]
 fn an_end_gets_out_of_a_disk_whose_inodes_have_run_out() {
+    if tests::is_portable("a rename refuses to replace, where there is no inode for a link") {
+        return;
+    }
     // tmpfs counts a second name as an inode: the record that was reserved could not get its own.
     gets_out(FULL_INODES);
 }
@@ -185,6 +188,9 @@ fn a_handler_is_served_where_its_attempts_cannot_be_counted() {
 
 #[test]
 fn a_root_that_has_become_read_only_is_read_and_the_rest_comes_later() {
+    if tests::is_portable("the command hears of the watchdog's death, and lets go of the disk") {
+        return;
+    }
     let folder = Folder::new();
     let lines = format!(
         "jobdir claim --id ended; watchdog --job ended true; {DEAD}; jobdir claim --id waits
