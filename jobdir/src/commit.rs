@@ -6,10 +6,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, renameat};
+use nix::sys::stat::fstat;
 use nix::unistd::linkat;
 
 use crate::files;
@@ -153,9 +154,9 @@ fn link(job: &Job, made: &Made) -> io::Result<Outcome> {
         // NFS may lose the reply to a link that was made, and a job may play with the names in its directory: what
         // counts is whether our own file stands there.
         linked @ (Ok(()) | Err(Errno::EEXIST)) => {
-            let stands = made.file.metadata().and_then(|ours| {
+            let stands = fstat(&made.file).map_err(io::Error::from).and_then(|ours| {
                 let stands = files::look(job.fd(), files::RESULT)?;
-                Ok(stands.is_some_and(|stands| (stands.st_dev as u64, stands.st_ino) == (ours.dev(), ours.ino())))
+                Ok(stands.is_some_and(|stands| (stands.st_dev, stands.st_ino) == (ours.st_dev, ours.st_ino)))
             });
             match (stands, linked) {
                 (Ok(true), _) => Ok(Outcome::Won),

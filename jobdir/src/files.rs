@@ -146,7 +146,11 @@ pub fn is_file(stat: &FileStat) -> bool {
 
 /// The time of the last change of a file's content, since the epoch.
 pub fn changed(stat: &FileStat) -> std::time::Duration {
-    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    #[cfg(not(target_os = "netbsd"))]
+    let nanos = stat.st_mtime_nsec;
+    #[cfg(target_os = "netbsd")]
+    let nanos = stat.st_mtimensec;
+    let nanos = u32::try_from(nanos).unwrap_or(0);
     u64::try_from(stat.st_mtime).map_or(std::time::Duration::ZERO, |s| std::time::Duration::new(s, nanos))
 }
 

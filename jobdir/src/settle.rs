@@ -346,11 +346,6 @@ fn bury(jobs: &[&Job], dead: Vec<(usize, Box<Live>, Death)>, here: &Origin) -> V
                 let survivors = left.iter().filter(|(whose, _)| *whose == at).map(|(_, warning)| warning.clone());
                 record_death(jobs[index], *live, death, survivors.collect())
             }
-            // Here nobody will ever look for them; what the lock has told stands.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let escaped = format!("what it left behind may go on: {}", reason(e));
-                record_death(jobs[index], *live, death, vec![escaped])
-            }
             Err(e) => State::Unclear(format!("cannot read the process table: {}", reason(e))),
         };
         states.push((index, state));
@@ -436,7 +431,8 @@ pub fn end_remains_of(meta: &Meta, owner: Option<&Owner>) -> io::Result<Vec<Stri
     Ok(left.into_iter().map(|(_, warning)| warning).collect())
 }
 
-/// Ends all remains side by side, and returns a warning for each survivor, with the index of its job.
+/// Ends all remains side by side, and returns a warning for each survivor, with the index of its job; where there is no
+/// process table to find them by, a warning for each job.
 ///
 /// A process belongs to a job if it was started with the token, or if the leader of its session is the very
 /// process that the owner recorded. A bare number proves nothing.
@@ -465,7 +461,14 @@ pub fn end_remains(remains: &[Remains], grace: Duration) -> io::Result<Vec<(usiz
         roots
     };
     // Orphans that fork and exit all the time hang below nobody that we could ask: several listings must miss them.
-    let members = hunt::end(&mut seeds, &mut Plan { listings: 5, ..Plan::after(grace) })?;
+    let members = match hunt::end(&mut seeds, &mut Plan { listings: 5, ..Plan::after(grace) }) {
+        // Here nobody will ever find them; what the lock has told stands.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let warning = format!("whatever it left behind may go on: {}", reason(&e));
+            return Ok((0..remains.len()).map(|at| (at, warning.clone())).collect());
+        }
+        members => members?,
+    };
     let survivors = members.iter().filter(|member| member.fate == Fate::Survived);
     Ok(survivors.map(|one| (whose.get(&one.stat.proc.pid).copied().unwrap_or(0), one.warning())).collect())
 }

@@ -114,7 +114,7 @@ impl Watch {
 
     /// Ends the watch of a process that is about to end.
     pub fn leave(self) {
-        self.events.map(Events::leave);
+        self.events.into_iter().for_each(Events::leave);
     }
 
     /// Ends the wait at this moment at the latest.

@@ -51,7 +51,14 @@ pub struct Plan<'a> {
 impl Plan<'_> {
     /// TERM deepest first, then KILL after `grace`.
     pub fn after(grace: Duration) -> Plan<'static> {
-        Plan { grace, signal: libc::SIGTERM, listings: 2, root_first: false, first: None, wake: None }
+        Plan {
+            grace,
+            signal: libc::SIGTERM,
+            listings: if LINUX { 2 } else { 5 },
+            root_first: false,
+            first: None,
+            wake: None,
+        }
     }
 }
 

@@ -73,7 +73,7 @@ fn a_limit_still_ends_the_command() {
         "watchdog --hard 200ms --grace 100ms -- sh -c 'trap : TERM; echo $$ >pid; while :; do :; done'",
     );
     assert_eq!((ran.status, folder.living()), (124, vec![]), "{ran:?}");
-    assert!(ran.err.starts_with("watchdog: warning: what the command left behind may go on: "), "{ran:?}");
+    assert!(ran.err.starts_with("watchdog: warning: whatever the command left behind may go on: "), "{ran:?}");
     names_what_is_missing(&ran);
 }
 
@@ -102,5 +102,5 @@ fn the_lock_tells_the_living_from_the_dead() {
     let record = folder.record(&id);
     assert_eq!(record["reason"], "worker-died");
     let warning = record["warnings"][0].as_str().unwrap();
-    assert!(warning.starts_with("what it left behind may go on: "), "{record}");
+    assert!(warning.starts_with("whatever it left behind may go on: "), "{record}");
 }

@@ -480,7 +480,8 @@ fn a_job_of_a_thousand_processes_leaves_none() {
     let line = "trap '' TERM; i=0; while [ $i -lt 1000 ]; do sleep 90 & i=$((i + 1)); done; exit 4";
     let (bad, lines) = beside_a_good_one(&folder, &[], line);
     assert_eq!((bad.status, &lines[0]["exit_code"]), (4, &4.into()));
-    assert_eq!(lines[0]["warnings"], Value::Array(vec![]));
+    // Where orphans have to be looked for, the record says that there were some.
+    assert!(cfg!(portable) || lines[0]["warnings"] == Value::Array(vec![]), "{}", lines[0]);
 }
 
 /// The record that a job would like to have.

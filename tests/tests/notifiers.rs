@@ -483,6 +483,9 @@ impl Postgres {
 
 #[test]
 fn a_database_that_is_killed_gets_each_result_once_by_a_pipe() {
+    if tests::is_portable("reap is faster than a pipe of results") {
+        return;
+    }
     if let Some(postgres) = Postgres::new() {
         postgres.survives(PIPE, 500);
     }

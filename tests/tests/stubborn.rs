@@ -194,6 +194,9 @@ fn no_tree_survives_a_watchdog() {
 
 #[test]
 fn no_hopper_survives_a_watchdog() {
+    if tests::is_portable("whoever lives too briefly to be listed is found") {
+        return;
+    }
     // On a busy machine two listings in a row missed it: the watchdog said 124, without a warning, and it hopped on.
     for _ in 0..5 {
         each_is_gone_under_a_watchdog(TREES.iter().filter(|tree| is_hopper(tree)));
@@ -244,7 +247,8 @@ fn no_tree_survives_the_watchdog_of_a_job_or_the_sweep_after_its_death() {
     assert!(living.is_empty(), "left: {living:?}");
     for line in ran.out.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
-        assert_eq!(line["warnings"], Value::Array(vec![]), "{line}");
+        // Where orphans have to be looked for, the record says that there were some.
+        assert!(cfg!(portable) || line["warnings"] == Value::Array(vec![]), "{line}");
         let end = (line["status"].as_str().unwrap(), line["reason"].as_str().unwrap());
         assert!([("timeout", "hard"), ("unknown", "worker-died")].contains(&end), "{line}");
     }
@@ -300,7 +304,8 @@ fn a_tree_with_names_that_look_like_other_fields_is_gone() {
         assert_eq!((left(&folder), ran.status, ran.err.as_str()), (0, 0, ""), "{name:?}");
         let short: String = name.chars().take(15).collect();
         let named = |line: &str| serde_json::from_str::<Value>(line).unwrap()["name"] == short;
-        assert!(ran.out.lines().any(named), "{name:?}: {}", ran.out);
+        // ps(1) shows what a terminal may show.
+        assert!(cfg!(portable) || ran.out.lines().any(named), "{name:?}: {}", ran.out);
         root.end();
     }
 }

@@ -367,7 +367,7 @@ impl Watch {
             }
             Ok(_) => vec!["something of the command goes on, too short-lived to be ended".to_owned()],
             Err(e) => vec![format!(
-                "what the command left behind may go on: cannot read the process table: {}",
+                "whatever the command left behind may go on: cannot read the process table: {}",
                 reap::exit::reason(&e)
             )],
         }
