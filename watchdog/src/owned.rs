@@ -70,7 +70,12 @@ impl Owned {
         let word = job.word().map_err(unusable)?;
         // A power cut may have lost every trace of an owner: what was claimed before the last boot may have run.
         let here = Origin::here().map_err(|e| broken("judge", e))?;
-        if matches!(meta.origin.seen_from(&here), Relation::EarlierBoot | Relation::SomeBoot)
+        let relation = meta.origin.seen_from(&here);
+        if relation == Relation::SomeBoot {
+            let why = "whether it was claimed in this boot cannot be told: /proc is hidden, or the clock was stepped";
+            return Err(Fail::new(Status::Broken, format!("cannot own job {}: {why}", job.id)));
+        }
+        if relation == Relation::EarlierBoot
             || word != Word::Claimed
             || job.is_signed().map_err(unusable)?
             || is_recorded(&job)?
