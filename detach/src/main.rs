@@ -5,25 +5,29 @@
 //! - The command starts clean: no signal ignored or blocked, no terminal, no stray descriptor.
 //! - 0 means that the exec has happened, and with `-r` that the command has called itself ready.
 
+#![no_main]
+
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 use detach::args::{self, Ask};
 use detach::launch;
 use detach::refusal::{Refusal, reason, shown};
+use lexopt::Parser;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
+reap::main!(start);
+
+fn start(words: Parser) -> u8 {
+    match run(words) {
+        Ok(()) => 0,
         Err(refusal) => {
             refusal.report("detach");
-            ExitCode::from(refusal.status)
+            refusal.status
         }
     }
 }
 
-fn run() -> Result<(), Refusal> {
-    match args::parse(lexopt::Parser::from_env())? {
+fn run(words: Parser) -> Result<(), Refusal> {
+    match args::parse(words)? {
         Ask::Help => say(include_str!("help.txt"), "cannot write the help"),
         Ask::Version => say(concat!("detach ", env!("CARGO_PKG_VERSION"), "\n"), "cannot write the version"),
         Ask::Run(args) => {

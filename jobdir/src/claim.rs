@@ -183,7 +183,7 @@ pub fn withdraw(root: &Root, job: &Job) -> io::Result<()> {
 /// twice is refused.
 pub fn meta_of(file: Option<&str>, pairs: &[(String, String)]) -> Result<String, String> {
     let line = json::one_line(file.unwrap_or("{}").trim_ascii()).into_owned();
-    let mut keys: Vec<String> = json::fields(&line)?.into_keys().collect();
+    let mut keys = json::fields(&line)?.names();
     if keys.len() != json::members(&line) {
         return Err("the file gives a key twice".to_owned());
     }

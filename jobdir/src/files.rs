@@ -95,11 +95,12 @@ pub fn block(file: impl AsFd) -> io::Result<()> {
 pub fn read(dir: BorrowedFd<'_>, name: &str, bound: u64) -> io::Result<Vec<u8>> {
     let mut file = File::from(open(dir, name, OFlag::O_RDONLY)?);
     let most = usize::try_from(bound).unwrap_or(usize::MAX).saturating_add(1);
-    let mut bytes = vec![0; 2048];
+    // As much as an allocator still gives and takes for nothing; most files of ours are shorter.
+    let mut bytes = vec![0; most.min(1024)];
     let mut length = 0;
     while length < most {
         if length == bytes.len() {
-            bytes.resize(most.min(4 * length), 0);
+            bytes.resize(most.min(8 * length), 0);
         }
         match file.read(&mut bytes[length..]) {
             Ok(0) => break,

@@ -10,11 +10,38 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 /// The members of an object, each as the text it was written in.
-pub type Fields<'a> = BTreeMap<String, &'a RawValue>;
+#[derive(Debug)]
+pub enum Fields<'a> {
+    /// Their names stand in the text as they are, and nothing is copied: so it is with all that we write.
+    Plain(BTreeMap<&'a str, &'a RawValue>),
+    /// At least one name is written with an escape.
+    Escaped(BTreeMap<String, &'a RawValue>),
+}
+
+impl<'a> Fields<'a> {
+    /// A member.
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        match self {
+            Fields::Plain(members) => members.get(name).copied(),
+            Fields::Escaped(members) => members.get(name).copied(),
+        }
+    }
+
+    /// The names.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Fields::Plain(members) => members.keys().map(|&name| name.to_owned()).collect(),
+            Fields::Escaped(members) => members.keys().cloned().collect(),
+        }
+    }
+}
 
 /// Checks that `text` is exactly one JSON object, and gives its members. Nesting may be of any depth.
 pub fn fields(text: &str) -> Result<Fields<'_>, String> {
-    serde_json::from_str(text).map_err(|e| e.to_string())
+    serde_json::from_str(text)
+        .map(Fields::Plain)
+        .or_else(|_| serde_json::from_str(text).map(Fields::Escaped))
+        .map_err(|e| e.to_string())
 }
 
 /// How many members an object has, a key that is given twice counted twice.
@@ -37,7 +64,11 @@ pub fn members(object: &str) -> usize {
 
 /// The value of a member as text, where it is a string.
 pub fn text(fields: &Fields<'_>, key: &str) -> Option<String> {
-    serde_json::from_str(fields.get(key)?.get()).ok()
+    // What begins otherwise is none. To make an error of it, serde_json would look for the processor's abilities, and
+    // in a virtual machine each question stops the machine.
+    Some(fields.get(key)?.get())
+        .filter(|value| value.starts_with('"'))
+        .and_then(|value| serde_json::from_str(value).ok())
 }
 
 /// The value of a member as a whole number.

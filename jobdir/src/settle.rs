@@ -112,13 +112,18 @@ enum Death {
 
 /// Settles each job and says how it stands then, in the same order.
 pub fn settle(jobs: &[&Job]) -> Vec<State> {
+    settle_read(jobs, jobs.iter().map(|job| job.word()).collect())
+}
+
+/// Settles jobs whose `status` has been read already.
+pub fn settle_read(jobs: &[&Job], words: Vec<Result<Word, Trouble>>) -> Vec<State> {
     let here = Here::new(Origin::here);
     let mut states: Vec<Option<State>> = Vec::with_capacity(jobs.len());
     let mut dead = Vec::new();
     let mut suspects = Vec::new();
-    for (index, job) in jobs.iter().enumerate() {
+    for (index, (job, word)) in jobs.iter().zip(words).enumerate() {
         states.push(None);
-        match look(job, &here).unwrap_or_else(Finding::from) {
+        match look(job, word, &here).unwrap_or_else(Finding::from) {
             Finding::Settled(state) => states[index] = Some(state),
             // The one that we belong to is not ours to judge: its owner would wait for us.
             Finding::Dead(live, _) | Finding::Suspect(live, _) if is_ours(&live) => {
@@ -132,7 +137,7 @@ pub fn settle(jobs: &[&Job]) -> Vec<State> {
         match state {
             Some(state) => states[index] = Some(state),
             // Its owner ended while it was asked: now there is something to see.
-            None => match look(jobs[index], &here).unwrap_or_else(Finding::from) {
+            None => match look(jobs[index], jobs[index].word(), &here).unwrap_or_else(Finding::from) {
                 Finding::Settled(state) => states[index] = Some(state),
                 Finding::Dead(live, death) => dead.push((index, live, death)),
                 Finding::Suspect(live, _) => states[index] = Some(State::Live(live)),
@@ -153,8 +158,7 @@ pub fn settle_one(job: &Job) -> State {
     settle(&[job]).pop().unwrap_or(State::Foreign)
 }
 
-fn look(job: &Job, here: &Here) -> Result<Finding, Trouble> {
-    let word = job.word();
+fn look(job: &Job, word: Result<Word, Trouble>, here: &Here) -> Result<Finding, Trouble> {
     if let Ok(word) = word
         && word.is_terminal()
     {
@@ -190,10 +194,9 @@ fn look(job: &Job, here: &Here) -> Result<Finding, Trouble> {
 
 /// A job without a record: does it live, and is it well?
 fn judge(job: &Job, word: Option<Word>, meta: Meta, here: &Origin) -> Result<Finding, Trouble> {
-    let signed = job.is_signed()?;
+    let started = word == Some(Word::Running) || job.is_signed()?;
     let owner = job.owner()?;
-    let word = word.unwrap_or(if signed { Word::Running } else { Word::Claimed });
-    let started = word == Word::Running || signed;
+    let word = word.unwrap_or(if started { Word::Running } else { Word::Claimed });
     let origin = owner.as_ref().map_or(&meta.origin, |owner| &owner.origin);
     let relation = origin.seen_from(here);
     let hold = match relation {

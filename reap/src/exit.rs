@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 use nix::errno::Errno;
 
@@ -28,12 +27,6 @@ pub enum Status {
     Limit = 124,
     /// The tool itself failed.
     Broken = 125,
-}
-
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> ExitCode {
-        ExitCode::from(status as u8)
-    }
 }
 
 /// Why a tool could not do its work, and the status that it ends with.
@@ -67,11 +60,11 @@ impl Fail {
     }
 
     /// Says it on standard error and gives the status to end with.
-    pub fn report(&self, tool: &str) -> ExitCode {
+    pub fn report(&self, tool: &str) -> u8 {
         if !self.text.is_empty() {
             complain(tool, &self.text);
         }
-        ExitCode::from(self.status)
+        self.status
     }
 }
 

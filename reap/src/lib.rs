@@ -2,8 +2,9 @@
 //!
 //! A number alone is never trusted: a process is its pid and its start time ([`process::Proc`]), held
 //! by a pidfd while it is dealt with ([`process::Pin`]). [`tree`] reads the process table, [`hunt`] ends
-//! what a caller points at in it. Where there is no /proc, [`ps`] asks ps(1). [`duration`], [`here`] and [`exit`] are what the tools above share:
-//! durations as people write them, the machine we run on, statuses and messages.
+//! what a caller points at in it; where there is no /proc, [`ps`] asks ps(1). [`start`], [`duration`], [`here`] and
+//! [`exit`] are what all the tools share: how they begin, durations as people write them, the machine we run on,
+//! statuses and messages.
 
 pub mod args;
 pub mod duration;
@@ -12,6 +13,7 @@ pub mod here;
 pub mod hunt;
 pub mod process;
 pub mod ps;
+pub mod start;
 pub mod tree;
 pub mod words;
 

@@ -5,23 +5,26 @@
 //! - Each target is held before it is signalled: a reused pid never is.
 //! - Itself, its ancestors, pid 1 and bystanders in a shared group feel nothing.
 
-use std::process::ExitCode;
+#![no_main]
 
+use lexopt::Parser;
 use reap::args::{self, Args, Ask, Target};
 use reap::exit::{Fail, Status, say};
 use reap::hunt::{self, Fate, Member, Plan};
 use reap::process::{self, Stat};
 use reap::tree::Table;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(status) => status.into(),
+reap::main!(start);
+
+fn start(words: Parser) -> u8 {
+    match run(words) {
+        Ok(status) => status as u8,
         Err(fail) => fail.report("reap"),
     }
 }
 
-fn run() -> Result<Status, Fail> {
-    match args::parse(lexopt::Parser::from_env())? {
+fn run(words: Parser) -> Result<Status, Fail> {
+    match args::parse(words)? {
         Ask::Help => say(include_str!("help.txt")).map(|()| Status::Done),
         Ask::Version => say(concat!("reap ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| Status::Done),
         Ask::Run(args) => reap(&args),

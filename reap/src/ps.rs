@@ -46,8 +46,12 @@ pub fn is_free(pid: i32) -> bool {
 /// Who was started with the variable `name`, and its values, as far as ps may show them: of our own processes, and on
 /// macOS not of Apple's programs. A word of the command itself cannot be told from its environment.
 pub fn started_with(name: &str) -> HashMap<i32, Vec<String>> {
-    // As on the BSDs of old: macOS (ps(1)) has E for the environment.
-    let environment = if cfg!(target_vendor = "apple") { "axEww" } else { "axeww" };
+    // The letters are the BSDs'; procps knows them without a dash, and macOS has another one for the environment.
+    let environment = match () {
+        () if cfg!(target_os = "linux") => "axeww",
+        () if cfg!(target_vendor = "apple") => "-axEww",
+        () => "-axeww",
+    };
     let Ok((_, text)) = ask(&[environment], &["-o", "pid=", "-o", "command="]) else { return HashMap::new() };
     let entry = format!("{name}=");
     let carried = text.lines().filter_map(|line| {
@@ -64,6 +68,7 @@ fn ask(whom: &[&str], columns: &[&str]) -> io::Result<(i32, String)> {
     let Some(place) = PLACES.iter().find(|place| std::path::Path::new(place).exists()) else {
         return Err(missing("there is none"));
     };
+    heed_children();
     let mut command = Command::new(place);
     command.args(whom).args(columns).env_clear().envs([("LC_ALL", "C"), ("TZ", "UTC0")]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -75,6 +80,18 @@ fn ask(whom: &[&str], columns: &[&str]) -> io::Result<(i32, String)> {
         return Err(missing(why.lines().next().unwrap_or_default().trim_end_matches(['.', ':'])));
     }
     Ok((pid, String::from_utf8_lossy(&ran.stdout).into_owned()))
+}
+
+/// A caller that ignores SIGCHLD would have our child vanish before it could be waited for.
+fn heed_children() {
+    // SAFETY: sigaction(2) with null pointers or structs of ours; only where it was ignored, the default is set.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut old);
+        if old.sa_sigaction == libc::SIG_IGN {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        }
+    }
 }
 
 fn missing(why: &str) -> io::Error {
@@ -137,6 +154,9 @@ mod tests {
 
     #[test]
     fn it_knows_us_and_what_we_were_started_with() {
+        if !PLACES.iter().any(|place| std::path::Path::new(place).exists()) {
+            return ::tests::skip("there is no ps");
+        }
         let me = crate::process::own_pid();
         let stat = one(me).unwrap();
         assert_eq!((stat.proc.pid, stat.session), (me, getsid(None).unwrap().as_raw()));

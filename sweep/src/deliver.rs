@@ -110,7 +110,7 @@ fn stay(args: &Args, paths: &[PathBuf], command: Option<&Vec<OsString>>) -> Resu
         },
         None => {
             offer.report();
-            say((offer.line)() + "\n").map(|()| true)
+            say(format!("{}\n", (offer.line)())).map(|()| true)
         }
     };
     follow(&roots, &order(args, command.is_some()), &mut before, &mut take)

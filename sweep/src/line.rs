@@ -1,5 +1,7 @@
 //! A result as one JSON line: the record as it came, and what helps a reader who has nothing but the line.
 
+use std::borrow::Cow;
+
 use jobdir::job::Job;
 use jobdir::json::Object;
 use jobdir::meta::Meta;
@@ -12,15 +14,15 @@ const TAIL: u64 = 2048;
 
 /// The line of a record, with the tail of the log unless it is done, and the number of the attempt where a handler
 /// is tried. Without its line end.
-pub fn of_record(job: &Job, record: &Record, attempt: Option<u64>) -> String {
+pub fn of_record<'a>(job: &Job, record: &'a Record, attempt: Option<u64>) -> Cow<'a, str> {
     if record.word == Word::Done && attempt.is_none() {
-        return record.text.clone();
+        return Cow::Borrowed(&record.text);
     }
     let mut object = Object::extending(&record.text);
     if record.word != Word::Done {
         object = object.text("log_tail", &log_tail(job));
     }
-    counted(object, attempt)
+    Cow::Owned(counted(object, attempt))
 }
 
 fn counted(object: Object, attempt: Option<u64>) -> String {

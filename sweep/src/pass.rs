@@ -3,12 +3,14 @@
 //! Names are held, results are not. As long as everything has ended, each directory is opened once; the first
 //! one that has not is the occasion to settle all that have not, side by side.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use jobdir::commit;
 use jobdir::job::{Job, Trouble};
 use jobdir::root::Root;
 use jobdir::settle::{self, Live, State};
+use jobdir::word::Word;
 use reap::exit::{Fail, complain, reason};
 use reap::process::{MoreDescriptors, side_by_side};
 
@@ -34,7 +36,7 @@ pub struct Offer<'a> {
     /// What is wrong with it, where its end cannot be read.
     pub damage: Option<&'a str>,
     /// What to say, without a line end.
-    pub line: &'a dyn Fn() -> String,
+    pub line: &'a dyn Fn() -> Cow<'a, str>,
 }
 
 impl Offer<'_> {
@@ -99,7 +101,7 @@ pub fn pass(
                 continue;
             }
         };
-        let ended = has_ended(&job);
+        let ended = is_end(&job.word());
         if aside.is_none() && !ended {
             aside = Some(settle_from(root, &ids, index, alive)?);
         }
@@ -113,8 +115,8 @@ pub fn pass(
     Ok(outcome)
 }
 
-fn has_ended(job: &Job) -> bool {
-    job.word().is_ok_and(|word| word.is_terminal())
+fn is_end(word: &Result<Word, Trouble>) -> bool {
+    word.as_ref().is_ok_and(|word| word.is_terminal())
 }
 
 /// Settles all that have not ended, from here on.
@@ -127,17 +129,24 @@ fn settle_from(
     let mut aside = HashMap::new();
     let _descriptors = MoreDescriptors::allow();
     let most = side_by_side();
-    let mut some: Vec<(usize, Job)> = Vec::new();
+    let (mut some, mut words) = (Vec::new(), Vec::new());
     for (index, id) in ids.iter().enumerate().skip(from) {
         match root.pending(id) {
-            Ok(Some(job)) if !has_ended(&job) => some.push((index, job)),
-            Ok(_) => {}
+            Ok(Some(job)) => {
+                let word = job.word();
+                if !is_end(&word) {
+                    some.push((index, job));
+                    words.push(word);
+                }
+            }
+            Ok(None) => {}
             Err(e) => {
                 aside.insert(index, Aside::Unclear(format!("it cannot be opened: {}", reason(&e))));
             }
         }
         if some.len() == most || index + 1 == ids.len() {
-            let states = settle::settle(&some.iter().map(|(_, job)| job).collect::<Vec<_>>());
+            let jobs: Vec<&Job> = some.iter().map(|(_, job)| job).collect();
+            let states = settle::settle_read(&jobs, std::mem::take(&mut words));
             for ((index, job), state) in some.drain(..).zip(states) {
                 let why = match state {
                     State::Ended(_) => continue,
@@ -172,7 +181,7 @@ impl Outcome {
     ) -> Result<(), Fail> {
         let record = match job.record() {
             // Without its view a record may not be on the disk yet, and must be before anybody acts on it.
-            Ok(Some(record)) if !ended && !has_ended(job) => match commit::complete_view(job, record.word) {
+            Ok(Some(record)) if !ended && !is_end(&job.word()) => match commit::complete_view(job, record.word) {
                 Ok(()) => record,
                 Err(e) => {
                     self.complain(&job.id, &reason(&e));
@@ -180,7 +189,7 @@ impl Outcome {
                 }
             },
             Ok(Some(record)) => record,
-            Ok(None) if ended || has_ended(job) => {
+            Ok(None) if ended || is_end(&job.word()) => {
                 return self.damaged(job, "its status is terminal, and there is no record", order, take);
             }
             // Its id has come to stand for a new claim since the others were settled.
@@ -215,7 +224,7 @@ impl Outcome {
         self.trouble = true;
         self.offered += 1;
         let claim = meta.as_ref().map(|meta| meta.claim.clone());
-        let line = || line::of_damage(job, meta.as_ref(), why, order.counted.then(|| handler::attempt(job)));
+        let line = || line::of_damage(job, meta.as_ref(), why, order.counted.then(|| handler::attempt(job))).into();
         take(&Offer { job, claim, damage: Some(why), line: &line })
     }
 }

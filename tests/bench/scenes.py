@@ -99,14 +99,26 @@ class Jobs:
         record["output"] = text + "x" * (room - len(json.dumps(text)) + 2)
         return json.dumps(record, separators=(",", ":")) + "\n"
 
+    def meta(self, job):
+        """What a claim of it would have written."""
+        limits = {
+            "idle_s": 600, "hard_s": None, "grace_s": 5, "start_s": 60, "deadline_s": None,
+            "supervisor_idle_s": 1805, "supervisor_hard_s": None,
+        }
+        meta = {
+            "version": 1, "job": job, "claim": f"{self.count:032x}", "name": "bench", "limits": limits,
+            "host": "bench", "machine_id": "0" * 32, "boot_id": "00000000-0000-4000-8000-000000000000",
+            "pid_namespace": 4026531836, "claimed_at": "2026-11-30T19:27:41.123Z", "claimed_monotonic_s": 4711.5, "meta": {},
+        }
+        return json.dumps(meta, separators=(",", ":")) + "\n"
+
     def make(self, place, size):
         """A job that has ended, with all the files that such a one has."""
         self.count += 1
         job = f"20261130T192742Z-{self.count:012x}"
         folder = f"{place}/{job}"
         os.mkdir(folder)
-        meta = {"version": 1, "job": job, "claim": f"{self.count:032x}", "name": "bench", "meta": {}}
-        files = {"meta.json": json.dumps(meta), "status": "done\n", "result.json": self.record(job, size)}
+        files = {"meta.json": self.meta(job), "status": "done\n", "result.json": self.record(job, size)}
         for name, text in (files | {"pid": "4242\n", "out.log": "", "owner.json": "{}"}).items():
             with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
                 file.write(text)

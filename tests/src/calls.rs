@@ -2,7 +2,7 @@
 //!
 //! Four kinds of calls are no points. Nothing outside of the process can tell whether the first three happened: a kill
 //! before one of them is a kill before the next call that does something.
-//! - Start-up: everything between execve(2) and `main`, see [`Call::ends_start_up`]. No code of ours runs there.
+//! - Start-up: everything from execve(2) to the end of `reap::start`, see [`Call::ends_start_up`].
 //! - Memory and the process's own state: mmap, brk, sigaction, getpid and their like ([`QUIET`]). A failed
 //!   allocation aborts, which is a kill.
 //! - `fcntl(F_GETFD)`: a debug build of std asks so before each close.
@@ -150,9 +150,9 @@ impl Call {
         self.known().map_or_else(|| format!("call {}", self.number), |(name, _)| name.to_owned())
     }
 
-    /// The last call before `main`: std has set its handler of stack overflows, SIGSEGV first and then SIGBUS.
+    /// The last call of `reap::start`: SIGPIPE is ignored.
     pub fn ends_start_up(&self) -> bool {
-        self.number == libc::SYS_rt_sigaction && self.args[0] == libc::SIGBUS as u64 && self.args[1] != 0
+        self.number == libc::SYS_rt_sigaction && self.args[0] == libc::SIGPIPE as u64 && self.args[1] != 0
     }
 
     /// Whether anybody but its own process can tell that it happened.

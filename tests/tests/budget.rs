@@ -42,7 +42,7 @@ const BUDGETS: &[Budget] = &[
     Budget {
         line: "jobdir status held",
         before: held,
-        most: 44,
+        most: 41,
         why: "the root, the status and four more files to tell who owns the job and until when; the lock on pid; the \
             owner's stat; this machine's and this boot's ids, to know that the owner is of here",
     },
