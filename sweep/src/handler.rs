@@ -56,6 +56,8 @@ pub fn offer(handler: &[OsString], line: &str) -> Result<bool, Fail> {
         .and_then(|()| input.write_all(b"\n"))
         .and_then(|()| input.rewind())
         .map_err(|e| cannot(&e))?;
+    // A caller that ignores it would have the handler vanish before it could be waited for.
+    default_signal(libc::SIGCHLD);
     let mut command = Command::new(name);
     // What we ignore, and what we make of the umask, is not the handler's affair.
     let umask = process::callers_umask();

@@ -535,6 +535,15 @@ fn a_handler_gets_its_arguments_and_may_ignore_its_input() {
 }
 
 #[test]
+fn a_caller_that_ignores_the_end_of_children_has_handlers_all_the_same() {
+    // The handler had run, and the sweep said that it could not: no child processes.
+    let f = Folder::new();
+    ended(&f, "a", "done");
+    quiet(&f.sh("trap '' CHLD; exec sweep -- true"), 0, "");
+    assert!(!is_pending(&f, "a"));
+}
+
+#[test]
 fn a_handler_that_cannot_be_run_ends_the_sweep() {
     let f = Folder::new();
     ended(&f, "a", "done");
