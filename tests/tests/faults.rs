@@ -33,6 +33,9 @@ fn once(errno: Errno) -> Fault {
 
 #[test]
 fn an_error_is_given_to_the_call_that_was_counted_and_to_no_other() {
+    if tests::is_portable("a rename refuses to replace, where there are no links") {
+        return;
+    }
     let stage = Stage::new();
     let (whole, said) = traced(&stage, "exec jobdir claim --id job", None);
     assert_eq!((whole.status, said.as_str(), whole.struck), (0, "job\n", None));
