@@ -92,7 +92,7 @@ pub fn me() -> io::Result<Proc> {
 
 fn own() -> io::Result<Stat> {
     match stat(own_pid()) {
-        // A /proc without us is none.
+        // A /proc without us is none, or another pid namespace's.
         Err(e) if e.kind() == io::ErrorKind::NotFound => ps::one(own_pid()),
         stat => stat,
     }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use nix::errno::Errno;
 use nix::unistd::{Pid, getsid};
 
-use crate::process::{Proc, Stat};
+use crate::process::{Proc, Stat, own_pid};
 
 /// Where it is, whatever PATH we were given.
 const PLACES: [&str; 2] = ["/bin/ps", "/usr/bin/ps"];
@@ -34,7 +34,8 @@ pub fn one(pid: i32) -> io::Result<Stat> {
         return Err(Errno::ESRCH.into());
     }
     let (_, text) = ask(&["-p", &pid.to_string()], &COLUMNS)?;
-    text.lines().find_map(read).filter(|stat| stat.proc.pid == pid).ok_or_else(|| Errno::ESRCH.into())
+    let gone = || if pid == own_pid() { missing("it does not show us either") } else { Errno::ESRCH.into() };
+    text.lines().find_map(read).filter(|stat| stat.proc.pid == pid).ok_or_else(gone)
 }
 
 /// Whether no process has this number, not even one that has ended and was not collected.
@@ -95,7 +96,7 @@ fn heed_children() {
 }
 
 fn missing(why: &str) -> io::Error {
-    let proc = if crate::LINUX { "there is no /proc, and " } else { "" };
+    let proc = if crate::LINUX { "/proc does not show us, and " } else { "" };
     io::Error::new(io::ErrorKind::NotFound, format!("{proc}ps gives no process table: {why}"))
 }
 

