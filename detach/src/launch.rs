@@ -7,7 +7,7 @@
 //! 3. The worker puts its descriptors, signals and directory in order and becomes the command.
 //!
 //! Past the first fork only system calls are made, and nothing is ever dropped. So a child may work in its parent's
-//! memory while the parent stands still, which costs half of a copy ([`crate::borrow`]); only the child in
+//! memory while the parent stands still, which costs half of a copy (borrow.rs); only the child in
 //! between of `-r`, which stays while the parent goes on, gets a copy of its own.
 
 use std::ffi::CString;

@@ -1,6 +1,8 @@
 //! Why nothing was started: a status and one line of words.
 
+use std::error::Error;
 use std::ffi::OsStr;
+use std::fmt::{self, Display, Formatter};
 use std::io::{self, Write};
 
 /// Why the tool did not do its work: the status it ends with, and the words after `detach: `.
@@ -11,6 +13,14 @@ pub struct Refusal {
     /// One line without the tool's name, lower case, without a final dot.
     pub text: String,
 }
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for Refusal {}
 
 impl Refusal {
     /// The tool itself could not do its part: status 125.

@@ -1,4 +1,4 @@
-//! Waits for something to happen to jobs: an owner's end (its pidfd), a change in a directory ([`crate::events`]), or the
+//! Waits for something to happen to jobs: an owner's end (its pidfd), a change in a directory (inotify), or the
 //! moment at which one has to be looked at again. No sleep loop, but for what gives no event here: a job of
 //! another machine, or of another pid namespace; and where there are no events at all, a look every few moments.
 

@@ -1,6 +1,7 @@
 //! How the tools end: one table of statuses, one shape of message, standard output for data only.
 
-use std::fmt::Display;
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
 use std::io::{self, Write};
 
 use nix::errno::Errno;
@@ -37,6 +38,14 @@ pub struct Fail {
     /// One line for standard error, without the tool's name; empty for a closed pipe.
     pub text: String,
 }
+
+impl Display for Fail {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for Fail {}
 
 impl Fail {
     /// A failure of the given kind.
