@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, renameat};
-use nix::sys::stat::fstat;
 use nix::unistd::linkat;
 
 use crate::files;
@@ -154,7 +153,7 @@ fn link(job: &Job, made: &Made) -> io::Result<Outcome> {
         // NFS may lose the reply to a link that was made, and a job may play with the names in its directory: what
         // counts is whether our own file stands there.
         linked @ (Ok(()) | Err(Errno::EEXIST)) => {
-            let stands = fstat(&made.file).map_err(io::Error::from).and_then(|ours| {
+            let stands = nix::sys::stat::fstat(&made.file).map_err(io::Error::from).and_then(|ours| {
                 let stands = files::look(job.fd(), files::RESULT)?;
                 Ok(stands.is_some_and(|stands| (stands.st_dev, stands.st_ino) == (ours.st_dev, ours.st_ino)))
             });

@@ -70,12 +70,7 @@ impl Owned {
         let word = job.word().map_err(unusable)?;
         // A power cut may have lost every trace of an owner: what was claimed before the last boot may have run.
         let here = Origin::here().map_err(|e| broken("judge", e))?;
-        let relation = meta.origin.seen_from(&here);
-        if relation == Relation::SomeBoot {
-            let why = "whether it was claimed in this boot cannot be told: /proc is hidden, or the clock was stepped";
-            return Err(Fail::new(Status::Broken, format!("cannot own job {}: {why}", job.id)));
-        }
-        if relation == Relation::EarlierBoot
+        if meta.origin.seen_from(&here) == Relation::EarlierBoot
             || word != Word::Claimed
             || job.is_signed().map_err(unusable)?
             || is_recorded(&job)?
@@ -83,6 +78,10 @@ impl Owned {
             drop(lock);
             let _ = settle::settle_one(&job);
             return Err(taken("it was begun before, and is never run twice"));
+        }
+        if meta.origin.seen_from(&here) == Relation::SomeBoot {
+            let why = "whether it was claimed in this boot cannot be told: /proc is hidden, or the clock was stepped";
+            return Err(Fail::new(Status::Broken, format!("cannot own job {}: {why}", job.id)));
         }
         let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let owner = Owner::here(json::texts(words.iter().map(String::as_str))).map_err(|e| broken("own", e))?;
