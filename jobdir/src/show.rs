@@ -198,7 +198,7 @@ fn ago(moment: Duration) -> String {
 fn limits(meta: &Meta) -> String {
     let Windows { idle, hard, start, grace, .. } = meta.windows;
     let [idle, hard, start] = [idle, hard, start].map(|window| window.map_or_else(|| "none".to_owned(), limit));
-    format!("idle {idle}, hard {hard}, grace {} s, start within {start}", seconds(grace))
+    format!("idle {idle}, hard {hard}, grace {}, start within {start}", limit(grace))
 }
 
 /// The words of a command, as a shell takes them.
