@@ -4,7 +4,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use reap::duration::seconds;
 use reap::exit::{Fail, Status, say};
 use reap::here;
 use reap::process::{self, Stat};
