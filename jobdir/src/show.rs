@@ -4,7 +4,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use reap::duration::seconds;
 use reap::exit::{Fail, Status, say};
 use reap::here;
 use reap::process::{self, StartedWith, Stat};
@@ -199,7 +198,7 @@ fn ago(moment: Duration) -> String {
 fn limits(meta: &Meta) -> String {
     let Windows { idle, hard, start, grace, .. } = meta.windows;
     let [idle, hard, start] = [idle, hard, start].map(|window| window.map_or_else(|| "none".to_owned(), limit));
-    format!("idle {idle}, hard {hard}, grace {} s, start within {start}", seconds(grace))
+    format!("idle {idle}, hard {hard}, grace {}, start within {start}", limit(grace))
 }
 
 /// The words of a command, as a shell takes them.
