@@ -30,6 +30,8 @@ pub struct Watch {
     found: HashSet<Mark>,
     pins: Vec<Pin>,
     due: Option<Instant>,
+    /// When the last look began.
+    looked: Instant,
     here: Origin,
 }
 
@@ -39,7 +41,16 @@ impl Watch {
         let none = HashSet::new;
         let (roots, jobs, found) = (none(), none(), none());
         let events = Events::new()?;
-        Ok(Watch { events, roots, jobs, found, pins: Vec::new(), due: None, here: Origin::here()? })
+        Ok(Watch {
+            events,
+            roots,
+            jobs,
+            found,
+            pins: Vec::new(),
+            due: None,
+            looked: Instant::now(),
+            here: Origin::here()?,
+        })
     }
 
     /// Watches a root's directory for names that arrive or go. To be called before the look that the wait depends on:
@@ -72,6 +83,7 @@ impl Watch {
         self.found.clear();
         self.pins.clear();
         self.due = None;
+        self.looked = Instant::now();
     }
 
     /// Counts on a job that was just found alive. Its owner's end is the end of the job; without an owner that can be
@@ -131,7 +143,8 @@ impl Watch {
     pub fn wait_also(&mut self, others: &[&Pin]) -> io::Result<()> {
         self.forget();
         if self.events.is_none() {
-            self.at(Instant::now() + EVENTLESS);
+            // An owner that has to be asked makes a look a long one, and the next one later.
+            self.at(Instant::now() + (10 * self.looked.elapsed()).clamp(EVENTLESS, BLIND));
         }
         let until = self.due.map_or(PollTimeout::NONE, timeout);
         let pins = self.pins.iter().chain(others.iter().copied());
