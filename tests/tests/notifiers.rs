@@ -155,7 +155,7 @@ fn survives(folder: &Folder, side: &Side, form: &str, count: usize) -> BTreeMap<
 
 /// Keeps what it has not got yet by its key. At times it answers 503 before it has kept it, at times 500 after that.
 const HOOK: &str = r#"
-import http.server, sys
+import http.server, sys, time
 port, path, refused = int(sys.argv[1]), sys.argv[2], dict(word.split("=") for word in sys.argv[3:])
 store = open(path, "ab", 0)
 seen = {line.split(b" ", 1)[0] for line in open(path, "rb")}
@@ -167,6 +167,8 @@ class Hook(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status = 503 if Hook.count % 200 == 50 else 200
         status = int(refused.get(key.split(".")[0], status))
+        if status == 0:
+            return time.sleep(2)
         if status == 200 and key.encode() not in seen:
             store.write(key.encode() + b" " + body + b"\n")
             seen.add(key.encode())
@@ -237,6 +239,14 @@ fn a_webhook_that_refuses_one_result_gets_the_others() {
     assert_eq!((ids(&folder, "jobs").len(), kept(&folder).len()), (2, 2));
     let (status, said) = delivered(&folder, HANDLER, &notify);
     assert!(status == 1 && said.starts_with(refusal), "{said}");
+    drop(server);
+    // Whoever hangs at one result, takes the others.
+    let _ = fs::remove_dir_all(folder.root());
+    results(&folder, 3);
+    let server = hook(&folder, port, &["r0=0"]);
+    let (status, said) = delivered(&folder, HANDLER, &format!("{notify} --max-time 1 --retry 0"));
+    assert_eq!((status, said.lines().count(), ids(&folder, "jobs").len()), (1, 2, 1), "{said}");
+    assert!(said.starts_with("notify-webhook: cannot post job r0: Operation timed out"), "{said}");
     drop(server);
     // Where nobody answers, one line says so, whatever waits.
     let _ = fs::remove_dir_all(folder.root());
