@@ -11,6 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::FileStat;
 
 use crate::files;
+use crate::json;
 use crate::meta::Meta;
 use crate::owner::Owner;
 use crate::record::Record;
@@ -90,6 +91,13 @@ impl Job {
     pub fn meta(&self) -> Result<Meta, Trouble> {
         let file = files::read(self.fd(), files::META, files::SMALL).map_err(|e| Trouble::of(files::META, &e))?;
         Meta::read(&file, &self.id).map_err(|why| Trouble::Damaged(format!("cannot use {}: {why}", files::META)))
+    }
+
+    /// The token of its claim alone, for whoever needs nothing else of meta.json; `None` where that is damaged.
+    pub fn token(&self) -> Result<Option<String>, Trouble> {
+        let file = files::read(self.fd(), files::META, files::SMALL).map_err(|e| Trouble::of(files::META, &e));
+        let text = undamaged(file)?.and_then(|file| String::from_utf8(file).ok());
+        Ok(text.and_then(|text| json::text(&json::fields(&text).ok()?, "claim")))
     }
 
     /// The terminal record; `None` where there is none yet.

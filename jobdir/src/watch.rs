@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use reap::process::{EVENTLESS, Pin, timeout};
+use nix::poll::{PollFd, PollFlags};
+use reap::process::{EVENTLESS, Pin, wait_for};
 
 use crate::events::{Events, Mark, Of};
 use crate::files;
@@ -146,11 +146,10 @@ impl Watch {
             // An owner that has to be asked makes a look a long one, and the next one later.
             self.at(Instant::now() + (10 * self.looked.elapsed()).clamp(EVENTLESS, BLIND));
         }
-        let until = self.due.map_or(PollTimeout::NONE, timeout);
         let pins = self.pins.iter().chain(others.iter().copied());
         let fds = self.events.iter().map(Events::fd).chain(pins.filter_map(Pin::fd));
         let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match poll(&mut fds, until) {
+        match wait_for(&mut fds, self.due) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }

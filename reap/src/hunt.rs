@@ -115,7 +115,7 @@ impl Member {
 /// Never signalled: this process, those above it, pid 1, and whoever merely shares a group or session with a target.
 pub fn end(seeds: &mut dyn FnMut(&Table) -> Vec<i32>, plan: &mut Plan<'_>) -> io::Result<Vec<Member>> {
     let _descriptors = MoreDescriptors::allow();
-    let mut hunt = Hunt::new()?;
+    let mut hunt = Hunt::new();
     let start = Instant::now();
     let half = start + plan.grace / 2;
     let mercy = start + plan.grace;
@@ -177,23 +177,33 @@ struct Hunt {
 }
 
 impl Hunt {
-    fn new() -> io::Result<Hunt> {
-        let safe: HashSet<i32> = process::ancestors()?.into_iter().chain([1]).collect();
-        // SAFETY: getpgid(2) with an integer.
-        let safe_groups = safe.iter().map(|&pid| unsafe { libc::getpgid(pid) }).collect();
-        Ok(Hunt {
+    fn new() -> Hunt {
+        Hunt {
             members: Vec::new(),
             known: HashMap::new(),
             groups: HashMap::new(),
             sessions: HashMap::new(),
             shared: HashSet::new(),
-            safe,
-            safe_groups,
-        })
+            safe: HashSet::from([1, process::own_pid()]),
+            safe_groups: HashSet::new(),
+        }
+    }
+
+    /// Takes this process, those above it and the system's first out of the hunt, with their groups.
+    fn shelter(&mut self, table: &Table) {
+        let mut next = table.get(process::own_pid());
+        let mut line = HashSet::new();
+        while let Some(stat) = next.filter(|stat| line.insert(stat.proc.pid)) {
+            self.safe_groups.insert(stat.group);
+            next = table.get(stat.parent);
+        }
+        self.safe_groups.extend(table.get(1).map(|stat| stat.group));
+        self.safe.extend(line);
     }
 
     /// Takes hold of every living member in this listing, and returns them, deepest first.
     fn meet(&mut self, table: &Table, roots: &[i32]) -> Vec<usize> {
+        self.shelter(table);
         // An id that its leader has left lives on with the members; one with a new leader is a stranger's.
         for led in [&mut self.groups, &mut self.sessions] {
             led.retain(|id, leader| table.get(*id).is_none_or(|stat| stat.proc == *leader));

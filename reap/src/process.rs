@@ -91,10 +91,16 @@ pub fn me() -> io::Result<Proc> {
 }
 
 fn own() -> io::Result<Stat> {
-    match stat(own_pid()) {
-        // A /proc without us is none, or another pid namespace's.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => ps::one(own_pid()),
-        stat => stat,
+    if !LINUX || has_proc()? { stat(own_pid()) } else { ps::one(own_pid()) }
+}
+
+/// Whether there is a /proc. One of another pid namespace shows strangers by our numbers, as its ps would: an error.
+pub fn has_proc() -> io::Result<bool> {
+    match fs::read_link("/proc/self") {
+        Ok(own) if own.to_str() == Some(&own_pid().to_string()) => Ok(true),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::NotFound, "/proc is that of another pid namespace")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
@@ -165,7 +171,7 @@ impl Pin {
         Pin::open(proc).filter(|pin| pin.current().is_some_and(|stat| !stat.is_dead()))
     }
 
-    /// The same of one that was listed just now: what cannot be held is looked at again when it is signalled.
+    /// The same of one that was listed just now: what cannot be held is known by that listing alone.
     pub fn listed(proc: Proc) -> Option<Pin> {
         Pin::open(proc).filter(|pin| !LINUX || pin.current().is_some_and(|stat| !stat.is_dead()))
     }
@@ -228,7 +234,7 @@ impl Pin {
         };
         let mut fds: Vec<PollFd> =
             std::iter::once(fd).chain(wake).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        let _ = poll(&mut fds, timeout(deadline));
+        let _ = wait_for(&mut fds, Some(deadline));
         fds[0].any().unwrap_or(false)
     }
 }
@@ -245,10 +251,17 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// The deadline for poll(2), rounded up to its milliseconds: never early.
-pub fn timeout(deadline: Instant) -> PollTimeout {
-    let millis = left(deadline).as_nanos().div_ceil(1_000_000);
-    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+/// Waits for one of the descriptors, or until the moment: never less, and with ppoll(2) not up to a millisecond more.
+#[cfg(all(target_os = "linux", not(portable)))]
+pub fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> nix::Result<i32> {
+    nix::poll::ppoll(fds, until.map(|until| left(until).into()), None)
+}
+
+/// The same with poll(2), rounded up to its milliseconds.
+#[cfg(not(all(target_os = "linux", not(portable))))]
+pub fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> nix::Result<i32> {
+    let millis = |until| PollTimeout::try_from(left(until).as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX);
+    poll(fds, until.map_or(PollTimeout::NONE, millis))
 }
 
 /// Whether the descriptor can be read without waiting.

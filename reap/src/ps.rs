@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use nix::errno::Errno;
+use nix::sys::signal::SigSet;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getsid};
 
@@ -79,6 +80,7 @@ fn ask(whom: &[&str], columns: &[&str]) -> io::Result<(i32, String)> {
     let argv: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect();
     let environment = [c"LC_ALL=C".as_ptr(), c"TZ=UTC0".as_ptr(), ptr::null()];
     let (mut answer, into) = io::pipe()?;
+    let none = *SigSet::empty().as_ref();
     // Not by std: its Command is 65 KiB of every tool, and this a few lines.
     // SAFETY: this process has one thread, and the child makes system calls only, with what was made before the fork.
     let pid = match Errno::result(unsafe { libc::fork() })? {
@@ -86,6 +88,7 @@ fn ask(whom: &[&str], columns: &[&str]) -> io::Result<(i32, String)> {
         0 => unsafe {
             libc::dup2(into.as_raw_fd(), 1);
             libc::dup2(into.as_raw_fd(), 2);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
             libc::execve(argv[0], argv.as_ptr(), environment.as_ptr());
             libc::_exit(127)
         },
@@ -100,14 +103,15 @@ fn ask(whom: &[&str], columns: &[&str]) -> io::Result<(i32, String)> {
     }
     read?;
     let text = String::from_utf8_lossy(&said).into_owned();
-    // A status of 1 with nothing to say is the plain no; a complaint begins with no number.
-    match text.lines().next() {
-        Some(line)
-            if !matches!(ended, Ok(WaitStatus::Exited(_, 0))) && !line.trim_start().starts_with(char::is_numeric) =>
-        {
-            Err(missing(line.trim_end_matches(['.', ':'])))
+    match ended? {
+        WaitStatus::Exited(_, 0) => Ok((pid, text)),
+        // The plain no.
+        WaitStatus::Exited(_, 1) if text.is_empty() => Ok((pid, text)),
+        WaitStatus::Exited(..) if !text.is_empty() => {
+            Err(missing(text.lines().next().unwrap_or_default().trim_end_matches(['.', ':'])))
         }
-        _ => Ok((pid, text)),
+        // What it would have said is not known: no list, and no "there is none".
+        _ => Err(io::Error::other("ps could not be run to its end")),
     }
 }
 

@@ -25,10 +25,7 @@ impl Table {
     /// Entries that vanish or are hidden are left out. Without a /proc, ps(1) is asked; `NotFound` where that is of no
     /// use either.
     pub fn read() -> io::Result<Table> {
-        match if LINUX { Table::of_proc() } else { ps::all().map(Table::new) } {
-            Err(e) if LINUX && e.kind() == io::ErrorKind::NotFound => ps::all().map(Table::new),
-            read => read,
-        }
+        if LINUX && process::has_proc()? { Table::of_proc() } else { ps::all().map(Table::new) }
     }
 
     fn of_proc() -> io::Result<Table> {
@@ -64,7 +61,7 @@ impl Table {
     /// (proc_tid_children(5)): then nobody else has to be read. `None` where there are more, or no such lists. They may
     /// miss whoever is born or adopted meanwhile, so this is for a first look alone.
     pub fn lone(child: i32) -> Option<Table> {
-        if !LINUX {
+        if !LINUX || !process::has_proc().ok()? {
             return None;
         }
         let children = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok();

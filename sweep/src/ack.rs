@@ -93,6 +93,9 @@ impl Named {
 
     fn means(&self, job: &Job) -> Result<bool, Trouble> {
         let Claim::Token(token) = &self.claim else { return Ok(true) };
+        if token.is_some() && job.token()? == *token {
+            return Ok(true);
+        }
         // What was emitted is the claim of the record, or of meta.json where the record is damaged.
         let meta = undamaged(job.meta())?.map(|meta| meta.claim);
         Ok(meta == *token || undamaged(job.record())?.flatten().is_some_and(|record| Some(record.claim) == *token))

@@ -83,7 +83,7 @@ const LASTS: Duration = Duration::from_millis(400);
 
 /// While a failure lasts, a wait for a signal or a moment is cut to this, in milliseconds: the second between two
 /// attempts at a record would be the longest part of the walk. A poll(2) may return early at any time.
-const SHORT: u64 = 20;
+const SHORT: i64 = 20_000_000;
 
 impl Fault {
     /// All of them: kills, power cuts, then each error once and lasting. An EINTR that lasts is no fault, but a loop for ever.
@@ -430,9 +430,9 @@ impl Engine<'_> {
     fn strike(&mut self, call: &Call, fault: Fault, at: usize) {
         if let (Some(since), Fault::Fail { lasting: true, .. }) = (self.since, fault)
             && since.elapsed() < LASTS
-            && call.number == libc::SYS_poll
+            && call.number == libc::SYS_ppoll
         {
-            shorten(call.pid);
+            shorten(call);
         }
         if !self.can_strike(call, fault) {
             return;
@@ -530,13 +530,16 @@ fn answer(pid: i32, errno: Errno) -> nix::Result<()> {
     ptrace::setregs(Pid::from_raw(pid), registers)
 }
 
-/// Cuts the wait of a poll(2).
-fn shorten(pid: i32) {
-    if let Ok(mut registers) = ptrace::getregs(Pid::from_raw(pid))
-        && (registers.rdx as i32 > SHORT as i32)
-    {
-        registers.rdx = SHORT;
-        let _ = ptrace::setregs(Pid::from_raw(pid), registers);
+/// Cuts the wait of a ppoll(2), if it has an end: its time stands in memory, seconds and nanoseconds.
+fn shorten(call: &Call) {
+    let (pid, time) = (Pid::from_raw(call.pid), call.args[2] as usize);
+    if time == 0 {
+        return;
+    }
+    let word = |at: usize| ptrace::read(pid, (time + at) as ptrace::AddressType).unwrap_or(0);
+    if word(0) > 0 || word(8) > SHORT {
+        let _ = ptrace::write(pid, time as ptrace::AddressType, 0);
+        let _ = ptrace::write(pid, (time + 8) as ptrace::AddressType, SHORT);
     }
 }
 

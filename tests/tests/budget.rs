@@ -124,10 +124,10 @@ fn a_watchdog_asks_nothing_while_nothing_happens() {
     assert_eq!(turns(dog), before, "no call without a turn on a processor");
 }
 
-/// Whether a process is in poll(2).
+/// Whether a process is in ppoll(2).
 fn waits(pid: i32) -> bool {
     let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
-    call.starts_with(&format!("{} ", libc::SYS_poll))
+    call.starts_with(&format!("{} ", libc::SYS_ppoll))
 }
 
 /// How often a process has given up a processor, or lost it.

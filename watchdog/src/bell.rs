@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use reap::LINUX;
-use reap::process::timeout;
+use reap::process::wait_for;
 
 use crate::contain::Report;
 use crate::inbox::Inbox;
@@ -58,7 +58,7 @@ impl Signals {
     /// Waits for a signal, for the other descriptor, or for the moment.
     pub fn wait_also(&self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) {
         let fds = std::iter::once(self.fd()).chain(other).map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match poll(&mut fds.collect::<Vec<_>>(), until.map_or(PollTimeout::NONE, timeout)) {
+        match wait_for(&mut fds.collect::<Vec<_>>(), until) {
             Ok(_) | Err(Errno::EINTR) => {}
             // Below a lowered limit of descriptors poll(2) gives no event any more: then we look from time to time.
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
