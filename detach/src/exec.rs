@@ -194,7 +194,7 @@ fn elf_loader(head: &[u8]) -> Option<&[u8]> {
 }
 
 /// Sets every signal to its default and empties the mask: ignored and blocked signals survive exec,
-/// and Rust's own runtime ignores SIGPIPE. For a child about to exec; makes system calls only.
+/// and we ignore SIGPIPE ourselves. For a child about to exec; makes system calls only.
 pub fn clean_signals() {
     // 128 is the most that any kernel knows; numbers that do not exist are refused.
     for signal in 1..=128 {
@@ -253,7 +253,8 @@ fn close_range(_: RawFd, _: RawFd) -> Result<(), Errno> {
 }
 
 /// The old way: closes what /dev/fd lists; trying every number up to the limit can take minutes, since
-/// container hosts set it to a billion. On the BSDs it lists the first three alone (fd(4)), and the limits are small.
+/// container hosts set it to a billion. On the BSDs it lists the first three alone (fd(4)): there
+/// numbers are tried, as far as a program that is not a server gets.
 fn close_listed_but(keep: &[RawFd]) {
     let lists = cfg!(any(target_os = "linux", target_vendor = "apple"));
     let dir = lists.then(|| fs::read_dir("/dev/fd").ok()).flatten();

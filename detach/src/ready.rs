@@ -16,12 +16,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 
+use reap::LINUX;
+
 use crate::exec::close_all_but;
 use crate::refusal::{Refusal, reason, shown};
 use crate::report::pipe;
-
-/// Whether a process can be told of its parent's death. Off with `--cfg portable` too, as other systems have it.
-const LINUX: bool = cfg!(all(target_os = "linux", not(portable)));
 
 /// How long to sleep between two looks at what gives no event: only while somebody waits for a command to be ready.
 const EVENTLESS: Duration = Duration::from_millis(20);

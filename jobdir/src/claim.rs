@@ -144,7 +144,7 @@ fn place(root: &Root, hidden: &str, id: &str) -> io::Result<Option<Job>> {
     }
     match rename_exclusive(root.jobs.as_fd(), hidden, root.jobs.as_fd(), id) {
         Ok(()) => return Ok(None),
-        Err(Errno::EINVAL | Errno::ENOSYS) => {
+        Err(e) if files::is_unsupported(e) => {
             links_or_refuse(root, hidden)?;
             match rename_new(root.jobs.as_fd(), hidden, root.jobs.as_fd(), id) {
                 Ok(()) => return Ok(None),

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::NixPath;
+use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -65,7 +66,38 @@ pub fn durable() -> bool {
 
 /// fsync(2) of a file or a directory, where that is asked for.
 pub fn sync(fd: impl AsFd) -> io::Result<()> {
-    if durable() { Ok(nix::unistd::fsync(fd)?) } else { Ok(()) }
+    if durable() { flush(fd) } else { Ok(()) }
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn flush(fd: impl AsFd) -> io::Result<()> {
+    Ok(nix::unistd::fsync(fd)?)
+}
+
+/// Its fsync(2) leaves the data to the drive; F_FULLFSYNC of its fcntl(2) does not, where the file system has it.
+#[cfg(target_vendor = "apple")]
+fn flush(fd: impl AsFd) -> io::Result<()> {
+    fcntl(&fd, FcntlArg::F_FULLFSYNC).or_else(|_| nix::unistd::fsync(&fd).map(|()| 0))?;
+    Ok(())
+}
+
+/// Whether an error says that the file system or the kernel has no such call.
+pub fn is_unsupported(error: Errno) -> bool {
+    error == Errno::ENOSYS
+        || error == Errno::EINVAL
+        || error as i32 == libc::EOPNOTSUPP
+        || error as i32 == libc::ENOTSUP
+}
+
+/// ELOOP, by which POSIX says that a link is not followed, where open(2) of FreeBSD has EMLINK and NetBSD's EFTYPE.
+pub fn not_followed(error: Errno) -> Errno {
+    match error {
+        #[cfg(any(target_os = "freebsd", target_os = "dragonfly"))]
+        Errno::EMLINK => Errno::ELOOP,
+        #[cfg(target_os = "netbsd")]
+        Errno::EFTYPE => Errno::ELOOP,
+        error => error,
+    }
 }
 
 /// Opens a directory below `dir`; a link in its place is an error.
@@ -78,8 +110,8 @@ pub fn open<P: ?Sized + NixPath>(dir: BorrowedFd<'_>, name: &P, flags: OFlag) ->
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     loop {
         match openat(dir, name, flags, FILE_MODE) {
-            Err(nix::errno::Errno::EINTR) => {}
-            other => return Ok(other?),
+            Err(Errno::EINTR) => {}
+            other => return Ok(other.map_err(not_followed)?),
         }
     }
 }
@@ -135,7 +167,7 @@ pub fn is_damage(error: &io::Error) -> bool {
 pub fn look(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<FileStat>> {
     match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
-        Err(nix::errno::Errno::ENOENT) => Ok(None),
+        Err(Errno::ENOENT) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }
@@ -182,7 +214,7 @@ pub fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8], durable: bool) -> 
 /// Removes a file; that it is not there is success.
 pub fn remove<P: ?Sized + NixPath>(dir: BorrowedFd<'_>, name: &P) -> io::Result<()> {
     match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
-        Err(nix::errno::Errno::ENOENT) | Ok(()) => Ok(()),
+        Err(Errno::ENOENT) | Ok(()) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
@@ -242,15 +274,15 @@ pub fn remove_tree<P: ?Sized + NixPath>(dir: BorrowedFd<'_>, name: &P) -> io::Re
             continue;
         }
         match unlinkat(inner.as_fd(), child, UnlinkatFlags::NoRemoveDir) {
-            Ok(()) | Err(nix::errno::Errno::ENOENT) => {}
-            Err(nix::errno::Errno::EISDIR | nix::errno::Errno::EPERM) => {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(Errno::EISDIR | Errno::EPERM) => {
                 remove_tree(inner.as_fd(), child)?;
             }
             Err(e) => return Err(e.into()),
         }
     }
     match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
-        Ok(()) | Err(nix::errno::Errno::ENOENT) => Ok(()),
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use fs2::FileExt;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use reap::process::{self, Pin, Proc};
 use reap::{LINUX, duration, here, ps};
@@ -57,7 +58,8 @@ impl Lock {
 
 /// Whether the file system has no locks at all.
 fn lacks_locks(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL))
+    let number = error.raw_os_error().map(Errno::from_raw);
+    number.is_some_and(|e| e == Errno::ENOLCK || files::is_unsupported(e))
 }
 
 /// What a probe finds.

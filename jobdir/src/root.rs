@@ -60,7 +60,7 @@ impl Root {
     pub fn open(path: &Path) -> Result<Option<Root>, Fail> {
         let path = absolute(path)?;
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let dir = match open(&path, flags, Mode::empty()) {
+        let dir = match open(&path, flags, Mode::empty()).map_err(files::not_followed) {
             Ok(dir) => dir,
             Err(Errno::ENOENT) => return Ok(None),
             Err(Errno::ELOOP | Errno::ENOTDIR) if path.is_symlink() => {
@@ -248,7 +248,7 @@ pub fn rename_exclusive(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new
 /// looked for first, and rename(2) itself refuses to replace a directory that is not empty.
 pub fn rename_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
     match rename_exclusive(from, old, to, new) {
-        Err(Errno::EINVAL | Errno::ENOSYS) => {
+        Err(e) if files::is_unsupported(e) => {
             if files::look(to, new)?.is_some() {
                 return Err(Errno::EEXIST.into());
             }

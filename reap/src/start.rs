@@ -37,10 +37,10 @@ pub unsafe fn words(count: c_int, words: *const *const c_char) -> Vec<OsString> 
 pub fn prepare() {
     for standard in 0..=2 {
         // SAFETY: calls with numbers and a constant string. A missing descriptor becomes /dev/null, since all below
-        // it are taken by now; where even that cannot be had, a full table of files will tell.
+        // it are taken by now; without one, messages would go into some file of a job.
         unsafe {
-            if libc::fcntl(standard, libc::F_GETFD) == -1 {
-                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            if libc::fcntl(standard, libc::F_GETFD) == -1 && libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) == -1 {
+                libc::_exit(125);
             }
         }
     }

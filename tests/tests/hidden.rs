@@ -78,8 +78,29 @@ fn a_limit_still_ends_the_command() {
         "watchdog --hard 200ms --grace 100ms -- sh -c 'trap : TERM; echo $$ >pid; while :; do :; done'",
     );
     assert_eq!((ran.status, folder.living()), (124, vec![]), "{ran:?}");
+    // Without a child left, the kernel's word is enough.
+    assert!(cfg!(portable) || ran.err.is_empty(), "{ran:?}");
+    let ran = hidden(&folder, "watchdog --hard 200ms --grace 100ms -- sh -c 'setsid sleep 60 & echo $! >left; wait'");
+    assert_eq!(ran.status, 124, "{ran:?}");
     assert!(ran.err.starts_with("watchdog: warning: whatever the command left behind may go on: "), "{ran:?}");
     names_what_is_missing(&ran);
+    let left = std::fs::read_to_string(folder.path("left")).unwrap();
+    kill(left.trim().parse().unwrap(), libc::SIGKILL);
+}
+
+#[test]
+fn strangers_of_another_pid_namespace_are_not_taken_for_us() {
+    if cfg!(portable) || !is_possible() {
+        return skip("a ps shows whatever /proc it finds");
+    }
+    let folder = Folder::new();
+    let within = |line: &str| run(folder.command("unshare").args(["--pid", "--fork", "sh", "-c", line]));
+    // By our number, 2, the machine's /proc shows a thread of the kernel.
+    let ran = within("watchdog --hard 200ms --grace 100ms -- sh -c 'trap : TERM; while :; do :; done'; exit $?");
+    assert_eq!((ran.status, folder.living()), (124, vec![]), "{ran:?}");
+    let ran = within("reap --grace 0 1; exit $?");
+    assert_eq!(ran.status, 125, "{ran:?}");
+    assert!(ran.err.contains(": /proc is that of another pid namespace"), "{ran:?}");
 }
 
 #[test]

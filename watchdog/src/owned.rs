@@ -17,6 +17,7 @@ use jobdir::record::{End, Reason};
 use jobdir::settle;
 use jobdir::windows;
 use jobdir::word::Word;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
@@ -97,7 +98,7 @@ impl Owned {
         let reserve = match Reserve::take(&job, room as u64) {
             Ok(reserve) => reserve,
             // A file system that cannot reserve is no reason not to work; one without room is.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) => {
+            Err(e) if e.raw_os_error().is_some_and(|e| files::is_unsupported(Errno::from_raw(e))) => {
                 warnings.push(format!("no room could be reserved for this record: {}", reason(&e)));
                 Reserve::default()
             }

@@ -248,7 +248,7 @@ impl Watch {
         self.hard = hard.and_then(|hard| Some((hard, Instant::now().checked_add(hard)?)));
         let mut starting = delegate::start(setting)?;
         (self.bell.command, self.bell.report) = (starting.pid, starting.report.take());
-        let until = self.next();
+        let until = self.limit();
         while !starting.has_begun()? {
             if self.bell.cancelled.is_some() || until.is_some_and(|until| Instant::now() >= until) {
                 let missing = starting.missing.take();
@@ -265,9 +265,13 @@ impl Watch {
     }
 
     /// When the next window ends.
+    fn limit(&self) -> Option<Instant> {
+        self.silence.as_ref().map(Silence::until).into_iter().chain(self.hard.map(|(_, at)| at)).min()
+    }
+
+    /// When there is something to look at, whatever happens.
     fn next(&self) -> Option<Instant> {
-        let hollow = self.hollow.as_ref().and_then(Hollow::due);
-        self.silence.as_ref().map(Silence::until).into_iter().chain(self.hard.map(|(_, at)| at)).chain(hollow).min()
+        self.limit().into_iter().chain(self.hollow.as_ref().and_then(Hollow::due)).min()
     }
 
     /// Takes in what has happened, and answers whoever asks, whatever we are at.
@@ -366,6 +370,8 @@ impl Watch {
                 survivors.chain(self.orphans.then(|| MAY_HAVE_ESCAPED.to_owned())).collect()
             }
             Ok(_) => vec!["something of the command goes on, too short-lived to be ended".to_owned()],
+            // No table was needed: the kernel says that nobody is left.
+            Err(_) if LINUX && self.bell.childless => Vec::new(),
             Err(e) => vec![format!(
                 "whatever the command left behind may go on: cannot read the process table: {}",
                 reap::exit::reason(&e)
@@ -382,7 +388,8 @@ impl Watch {
         }
     }
 
-    /// Ends the command where there is no process table to hunt by: it is our own child, and leads a group as a job.
+    /// Ends the command where there is no process table to hunt by: it is our own child, and leads a group as a job. The
+    /// first process of a namespace feels no TERM; after the grace it ends with all that is in it.
     fn end_command(&mut self, grace: Duration, owned: Option<&Owned>) {
         let command = if owned.is_some() { -self.bell.command } else { self.bell.command };
         for (signal, patience) in [(libc::SIGTERM, grace), (libc::SIGKILL, KILLED_WITHIN)] {

@@ -137,6 +137,16 @@ fn silence_after_a_flood_is_silence_and_a_flood_is_life() {
 }
 
 #[test]
+fn a_watch_over_the_log_does_not_hide_that_the_command_began() {
+    let folder = Folder::new();
+    let id = folder.claim(&[]);
+    let ran =
+        folder.run("detach", ["--ready", "watchdog", "--job", &id, "--max-log", "64k", "--", "sh", "-c", "sleep .1"]);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    until("it ends", || folder.word(&id) == "done");
+}
+
+#[test]
 fn whoever_ignores_term_does_not_fill_the_disk_in_its_grace() {
     if tests::is_portable("the middle of a log is released") {
         return;
