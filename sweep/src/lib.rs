@@ -37,7 +37,7 @@
 pub mod ack;
 pub mod args;
 pub mod deliver;
-pub mod follow;
+mod follow;
 pub mod handler;
-pub mod line;
+mod line;
 pub mod pass;

@@ -154,6 +154,8 @@ def main():
     parser.add_argument("--made", help=argparse.SUPPRESS)
     parser.add_argument("--build", action="append", default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    # What is built now is what is measured, whatever is edited meanwhile.
+    built = machine()
     if options.list:
         for case in CASES:
             print(f"{case.__name__:10} {case.__doc__}")
@@ -183,7 +185,7 @@ def main():
     missed = sum(line[-1] != "met" for line in verdicts)
     text = f"""# What was measured
 
-{machine()}{", a quick look only" if options.quick else ""}. Made by `tests/bench/run --write`; no figure is typed by hand.
+{built}{", a quick look only" if options.quick else ""}. Made by `tests/bench/run --write`; no figure is typed by hand.
 
 Medians of runs taken in turns, with the quartiles; ratios are of paired runs. glibc and musl are our builds, "limit" is a
 minimal C program linked the same way ([`limit/`](limit)). Read the ratios, not the times.

@@ -1,9 +1,9 @@
 //! Runs one command under an idle limit and a hard limit, and reports exactly one honest end.
 //!
-//! [`silence`] knows when something last moved. [`bell`] knows what has happened to us and to our children.
-//! [`delegate`] starts the command, and [`contain::House`] gives it a pid
-//! namespace of its own. [`hollow`] keeps a log's head and tail. [`watch`] decides what ended it, once, and ends its tree. [`owned`] is the
-//! job directory's side: ownership at the start, the record at the end.
+//! [`watch`] decides what ended the command, once, and ends its tree. Below it, silence.rs knows when something last
+//! moved, bell.rs what has happened to us and to our children, and hollow.rs keeps a log's head and tail; delegate.rs
+//! starts the command, house.rs gives it a pid namespace of its own; owned.rs is the job directory's side: ownership at
+//! the start, the record at the end.
 //!
 //! ```
 //! use lexopt::Parser;
@@ -20,14 +20,14 @@
 //! become its children. To go on with other work, start the program, by [`detach::launch`] say.
 
 pub mod args;
-pub mod bell;
-pub mod contain;
-pub mod delegate;
-pub mod hollow;
+mod bell;
+mod contain;
+mod delegate;
+mod hollow;
 #[cfg(all(target_os = "linux", not(portable)))]
-pub mod house;
+mod house;
 mod inbox;
-pub mod owned;
+mod owned;
 pub mod ready;
-pub mod silence;
+mod silence;
 pub mod watch;

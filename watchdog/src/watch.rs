@@ -46,7 +46,7 @@ const MAY_HAVE_ESCAPED: &str =
 
 /// What ended the command. Decided once; a natural end that races a limit or a cancel stays natural.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It ended by itself.
     Natural,
     /// Nothing moved for so long.
@@ -469,7 +469,7 @@ impl Watch {
 }
 
 /// The status that a shell would show.
-pub fn status_of(exit: Option<Exit>) -> u8 {
+pub(crate) fn status_of(exit: Option<Exit>) -> u8 {
     match exit {
         Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(Status::Broken as u8),
         Some(Exit::Signal(signal)) => signal_status(signal),
