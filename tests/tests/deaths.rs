@@ -100,7 +100,7 @@ fn a_delegate_that_is_killed_has_failed_by_that_signal() {
     assert_eq!((&record["signal"], &record["exit_code"]), (&9.into(), &Value::Null));
     assert_eq!(record["output"][0], 1, "what it had published stands");
     assert_eq!(swept(&folder, &id), ("failed".into(), "signaled".into()));
-    assert_eq!(folder.living(), [0; 0]);
+    assert_eq!(folder.left(), [0; 0]);
 }
 
 /// Ignores TERM, and so do a child, a grandchild in its own session and one that was detached.
@@ -125,7 +125,7 @@ fn a_watchdog_that_is_killed_leaves_an_explicit_end_and_no_process() {
         assert_eq!(wait.end(), 1, "wait ends by itself");
         assert_eq!(swept(&folder, &id), unknown("worker-died"));
         assert_eq!(with_token(&folder, &id), [0; 0]);
-        assert_eq!(folder.living(), [0; 0]);
+        assert_eq!(folder.left(), [0; 0]);
         assert_eq!(folder.word(&id), "unknown");
         let record = folder.record(&id);
         assert_eq!((&record["exit_code"], &record["signal"]), (&Value::Null, &Value::Null));
@@ -144,7 +144,7 @@ fn the_sweep_alone_settles_what_a_killed_watchdog_left() {
     kill(dog.pid(), libc::SIGKILL);
     dog.end();
     assert_eq!(swept(&folder, &id), unknown("worker-died"));
-    assert_eq!(folder.living(), [0; 0]);
+    assert_eq!(folder.left(), [0; 0]);
     assert_eq!(folder.record(&id)["output"]["n"], 1, "paid work is kept");
 }
 
@@ -311,7 +311,7 @@ fn a_stopped_owner_that_is_overdue_loses_its_claim_and_finds_out() {
     assert_eq!((ran.status, ran.out.as_str()), (0, ""), "its owner still holds it: it is not removed");
     kill(dog.pid(), libc::SIGCONT);
     assert_eq!(dog.end(), 125);
-    assert_eq!(folder.living(), [0; 0], "its tree ends");
+    assert_eq!(folder.left(), [0; 0], "its tree ends");
     assert_eq!(fs::read(folder.file(&id, "result.json")).unwrap(), record, "and its record changes nothing");
     let late: Value = serde_json::from_slice(&fs::read(folder.file(&id, "late.json")).unwrap()).unwrap();
     assert_eq!((&late["job"], &late["pid"]), (&Value::from(id.as_str()), &dog.pid().into()));
@@ -496,7 +496,7 @@ fn kills(seed: u64) {
         }
         let printed: HashSet<String> = pending.drain().map(|(id, _)| id).collect();
         assert_eq!(seen, printed, "seed {seed}, round {round}");
-        assert_eq!(folder.living(), [0; 0], "seed {seed}, round {round}");
+        assert_eq!(folder.left(), [0; 0], "seed {seed}, round {round}");
         fs::write(folder.path("lines"), &ran.out).unwrap();
         assert_eq!(folder.sh(&format!("sweep --ack <'{}'", folder.path("lines").display())).status, 0);
         acknowledged.extend(seen);
@@ -582,7 +582,7 @@ fn the_death_of_an_outer_watchdog_ends_the_jobs_inside_it() {
     }
     assert_eq!(ends["outer"], "unknown");
     assert!(ends["inner"] == "unknown" || ends["inner"] == "failed", "{ends:?}");
-    assert_eq!(folder.living(), [0; 0]);
+    assert_eq!(folder.left(), [0; 0]);
 }
 
 #[test]

@@ -210,6 +210,8 @@ impl Term {
     }
 
     fn resize(&mut self, columns: usize, height: usize) {
+        // What is drawn for one size and comes in another would stay: not even a terminal knows better.
+        until("nothing is being drawn", || is_waiting(self.kid.pid()));
         self.read();
         self.window.resize(columns, height);
         let size = winsize(columns, height);
