@@ -254,7 +254,7 @@ fn a_wait_shows_a_line_for_each_job_and_says_how_each_ended() {
     let two = busy(&folder, "two", &[], "echo first; echo last; printf '\\n\\n'");
     let queued = folder.claim(&["--id", "queued", "--start-within", "10m"]);
     let mut term = on_terminal(&folder, &["wait", &one, &two, &queued], 120, 24);
-    term.shows("a line each", |lines| lines.len() == 3 && lines[1].contains("last"));
+    term.shows("a line each", |lines| lines.len() == 3 && lines[0].contains("page 3") && lines[1].contains("last"));
     let lines = term.window.lines();
     assert!(lines[0].starts_with("one one  ") && lines[0].ends_with("0 B  page 3 of 7"), "{lines:?}");
     assert!(lines[0].contains("s [..........] 10m  silent ") && lines[0].contains("s [..........] 1m "), "{lines:?}");
