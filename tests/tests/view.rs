@@ -305,10 +305,10 @@ fn an_interrupt_ends_the_wait_and_leaves_the_job_alone() {
     assert!(is_alive(folder.owner(&id)));
 }
 
-/// Whether it is in ppoll(2): then it has said what it has to say.
+/// Whether it is in ppoll(2), or in poll(2): then it has said what it has to say.
 fn is_waiting(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/syscall"))
-        .is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_ppoll)))
+        .is_ok_and(|call| [libc::SYS_ppoll, libc::SYS_poll].iter().any(|n| call.starts_with(&format!("{n} "))))
 }
 
 #[test]
