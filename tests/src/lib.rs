@@ -189,14 +189,8 @@ impl Folder {
     /// Those who stay: what is about to end has a moment for it. A `jobdir wait` leaves a child behind for the 15 ms that
     /// the kernel takes to end a watch.
     pub fn left(&self) -> Vec<i32> {
-        let limit = Instant::now() + Duration::from_millis(500);
-        loop {
-            let living = self.living();
-            if living.is_empty() || Instant::now() > limit {
-                return living;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        comes_within(Duration::from_millis(500), || self.living().is_empty());
+        self.living()
     }
 }
 
