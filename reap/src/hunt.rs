@@ -191,14 +191,10 @@ impl Hunt {
 
     /// Takes this process, those above it and the system's first out of the hunt, with their groups.
     fn shelter(&mut self, table: &Table) {
-        let mut next = table.get(process::own_pid());
-        let mut line = HashSet::new();
-        while let Some(stat) = next.filter(|stat| line.insert(stat.proc.pid)) {
+        for stat in table.above(process::own_pid()).chain(table.get(1)) {
+            self.safe.insert(stat.proc.pid);
             self.safe_groups.insert(stat.group);
-            next = table.get(stat.parent);
         }
-        self.safe_groups.extend(table.get(1).map(|stat| stat.group));
-        self.safe.extend(line);
     }
 
     /// Takes hold of every living member in this listing, and returns them, deepest first.

@@ -112,14 +112,15 @@ pub fn own_pid() -> i32 {
 /// This process and everyone above it, from the nearest up: those whom no tool of ours ever signals. An error where
 /// there is no process table.
 pub fn ancestors() -> io::Result<Vec<i32>> {
-    let mut line = vec![own_pid()];
     // Where each look costs a ps, one is enough.
-    let table = if LINUX { None } else { Some(Table::read()?) };
+    if !LINUX {
+        return Ok(Table::read()?.above(own_pid()).map(|stat| stat.proc.pid).collect());
+    }
+    let mut line = vec![own_pid()];
     let mut parent = own()?.parent;
     while parent > 0 && !line.contains(&parent) {
         line.push(parent);
-        let above = table.as_ref().map_or_else(|| stat(parent).ok(), |table| table.get(parent).cloned());
-        parent = above.map_or(0, |stat| stat.parent);
+        parent = stat(parent).map_or(0, |stat| stat.parent);
     }
     Ok(line)
 }

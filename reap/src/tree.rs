@@ -1,6 +1,6 @@
 //! The process table at one moment, and what hangs below a process in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -89,6 +89,14 @@ impl Table {
     /// All of them, in the kernel's order.
     pub fn iter(&self) -> impl Iterator<Item = &Stat> {
         self.stats.iter()
+    }
+
+    /// `pid` and everyone above it, from there up. A listing takes a moment, and may say of two that each is above the
+    /// other: nobody is met twice.
+    pub fn above(&self, pid: i32) -> impl Iterator<Item = &Stat> {
+        let mut met = HashSet::new();
+        let up = std::iter::successors(self.get(pid), |stat| self.get(stat.parent));
+        up.take_while(move |stat| met.insert(stat.proc.pid))
     }
 
     /// The children of `pid`.
