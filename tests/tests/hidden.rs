@@ -80,7 +80,10 @@ fn a_limit_still_ends_the_command() {
     assert_eq!((ran.status, folder.living()), (124, vec![]), "{ran:?}");
     // Without a child left, the kernel's word is enough.
     assert!(cfg!(portable) || ran.err.is_empty(), "{ran:?}");
-    let ran = hidden(&folder, "watchdog --hard 200ms --grace 100ms -- sh -c 'setsid sleep 60 & echo $! >left; wait'");
+    let ran = hidden(
+        &folder,
+        "watchdog --hard 200ms --grace 100ms -- sh -c 'setsid sleep 60 >/dev/null 2>&1 & echo $! >left; wait'",
+    );
     assert_eq!(ran.status, 124, "{ran:?}");
     assert!(ran.err.starts_with("watchdog: warning: whatever the command left behind may go on: "), "{ran:?}");
     names_what_is_missing(&ran);
